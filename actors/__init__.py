@@ -1,0 +1,1 @@
+"""Who does it: the actors of a shard, and in `kit` the machinery they run on."""

@@ -1,0 +1,80 @@
+"""The clocks. No other module of the product reads real time."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+__all__ = ["SystemClock", "VirtualClock"]
+
+_SLEW = 0.1
+
+
+class SystemClock:
+    """Monotonic time plus an offset to the Redis server's clock, so that all workers share one time line.
+
+    The host's wall clock is read once, at construction; stepping it later changes nothing. Until the first `sync`
+    the time line is the host's.
+    """
+
+    def __init__(
+        self,
+        read_monotonic: Callable[[], float] = time.monotonic,
+        read_wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.monotonic = read_monotonic
+        self._lock = threading.Lock()
+        self._offset_ms = (read_wall() - read_monotonic()) * 1000
+        self._synced_at: float | None = None
+        self._latest_ms = 0
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch on the shared time line, rounded up; never less than an earlier reading."""
+        with self._lock:
+            self._latest_ms = max(self._latest_ms, math.ceil(self.monotonic() * 1000 + self._offset_ms))
+            return self._latest_ms
+
+    def sync(self, server_ms: int, sent_monotonic: float, received_monotonic: float) -> None:
+        """Take over the server's time (`server_ms`), which was asked for and received at those monotonic seconds.
+
+        The first call sets the offset and may step `now_ms` either way: make it before anything is stamped.
+        Later ones move the offset by at most a tenth of the time since the call before.
+        """
+        measured = server_ms - (sent_monotonic + received_monotonic) / 2 * 1000
+        with self._lock:
+            if self._synced_at is None:
+                self._offset_ms = measured
+                self._latest_ms = 0
+            else:
+                most = max(0.0, received_monotonic - self._synced_at) * 1000 * _SLEW
+                self._offset_ms += min(most, max(-most, measured - self._offset_ms))
+            self._synced_at = received_monotonic
+
+
+class VirtualClock:
+    """A clock that moves only when told to. `monotonic()` starts at 0."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._start_ms = start_ms
+        self._seconds = 0.0
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, rounded up."""
+        # Rounded to the nanosecond first: 0.1 + 0.2 is 300 ms, not 301.
+        return self._start_ms + math.ceil(round(self._seconds * 1000, 6))
+
+    def monotonic(self) -> float:
+        """Seconds since this clock was made."""
+        return self._seconds
+
+    def advance(self, seconds: float) -> None:
+        """Move forward by `seconds`."""
+        self.advance_to(self._seconds + seconds)
+
+    def advance_to(self, monotonic: float) -> None:
+        """Move forward until `monotonic()` gives exactly this; it must not lie in the past."""
+        if not self._seconds <= monotonic < math.inf:
+            raise ValueError(f"a clock goes forward: it is at {self._seconds} s, asked to go to {monotonic} s")
+        self._seconds = monotonic

@@ -1,0 +1,151 @@
+"""Timers: an actor's own, by key, on one heap per scheduler.
+
+Starting, cancelling and firing happen on the scheduler's thread only, so nothing here is locked. A cancelled timer
+stays in the heap, empty, until half of the heap is such; then the heap is rebuilt without them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+from typing import TYPE_CHECKING
+
+from stepwell.actors.kit.cell import Cell, Parcel
+from stepwell.actors.kit.supervision import Where
+
+if TYPE_CHECKING:
+    from stepwell.actors.kit.pooled import PooledActor
+    from stepwell.core.clock import Clock
+
+__all__ = ["Timer", "TimerHeap", "Timers"]
+
+_DEAD_KEPT = 64
+
+
+class Timer(Parcel):
+    """One started timer: an entry of the heap, and once due an item of the mailbox.
+
+    It counts only while it is the one its owner has under the key, so that a timer that was replaced or cancelled
+    while it lay in the mailbox does nothing.
+    """
+
+    __slots__ = ("in_heap", "key", "owner")
+    where: Where = "timer"
+
+    def __init__(self, owner: Timers, key: str, message: object) -> None:
+        super().__init__(message)
+        self.owner: Timers | None = owner
+        self.key = key
+        self.in_heap = True
+
+    def open(self, cell: Cell, actor: PooledActor) -> None:
+        if self.owner is not None and self.owner.take(self):
+            actor.on_receive(self.message)
+
+    def give_back(self, name: str) -> None:
+        """Nobody waits for a timer."""
+
+
+class TimerHeap:
+    """All timers of one scheduler, by due time, then by the order they were started in."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.thread: int | None = None
+        self._clock = clock
+        self._entries: list[tuple[float, int, Timer]] = []
+        self._started = 0
+        self._dead = 0
+
+    def __len__(self) -> int:
+        """Entries in memory, the cancelled ones that were not yet swept out included."""
+        return len(self._entries)
+
+    def add(self, timer: Timer, delay: float) -> None:
+        """Make it due in `delay` seconds; a negative delay is due now."""
+        if not delay < math.inf:
+            raise ValueError(f"expected the delay of timer {timer.key!r} in seconds, got: {delay}")
+        if self.thread is not None and self.thread != threading.get_ident():
+            raise RuntimeError(f"timer {timer.key!r} was started on a foreign thread: tell the actor to start it")
+        self._started += 1
+        heapq.heappush(self._entries, (self._clock.monotonic() + max(0.0, delay), self._started, timer))
+
+    def next_due(self) -> float | None:
+        """When the next timer is due, in the clock's monotonic seconds; None without one."""
+        entries = self._entries
+        while entries and entries[0][2].owner is None:
+            heapq.heappop(entries)
+            self._dead -= 1
+        return entries[0][0] if entries else None
+
+    def fire(self, now: float) -> None:
+        """Send the messages of all timers that are due at `now` monotonic seconds, in order."""
+        entries = self._entries
+        while entries and entries[0][0] <= now:
+            timer = heapq.heappop(entries)[2]
+            timer.in_heap = False
+            if timer.owner is None:
+                self._dead -= 1
+            else:
+                timer.owner.cell.put(timer)
+
+    def note_cancelled(self, timer: Timer) -> None:
+        """One of the entries has become empty."""
+        if not timer.in_heap:
+            return
+        self._dead += 1
+        if self._dead > _DEAD_KEPT and self._dead * 2 > len(self._entries):
+            self._entries = [entry for entry in self._entries if entry[2].owner is not None]
+            heapq.heapify(self._entries)
+            self._dead = 0
+
+
+class Timers:
+    """One actor's timers. A key names at most one of them."""
+
+    __slots__ = ("_by_key", "_heap", "cell")
+
+    def __init__(self, cell: Cell, heap: TimerHeap) -> None:
+        self.cell = cell
+        self._heap = heap
+        self._by_key: dict[str, Timer] = {}
+
+    def start(self, key: str, delay: float, message: object) -> None:
+        """Send `message` to this actor in `delay` seconds; a timer of that key that still runs is replaced."""
+        if self.cell.closed:
+            return
+        timer = Timer(self, key, message)
+        self._heap.add(timer, delay)
+        self.cancel(key)
+        self._by_key[key] = timer
+
+    def cancel(self, key: str) -> bool:
+        """Make the timer do nothing, even if its message is in the mailbox already; False if there is none."""
+        timer = self._by_key.pop(key, None)
+        if timer is None:
+            return False
+        self._empty(timer)
+        return True
+
+    def active(self, key: str) -> bool:
+        """Whether that timer was started and its message is not yet handled."""
+        return key in self._by_key
+
+    def clear(self) -> None:
+        """Cancel all."""
+        timers = list(self._by_key.values())
+        self._by_key.clear()
+        for timer in timers:
+            self._empty(timer)
+
+    def take(self, timer: Timer) -> bool:
+        """True if this very timer still counts; then it is used up."""
+        if self._by_key.get(timer.key) is not timer:
+            return False
+        del self._by_key[timer.key]
+        return True
+
+    def _empty(self, timer: Timer) -> None:
+        timer.owner = None
+        timer.message = None
+        self._heap.note_cancelled(timer)

@@ -1,0 +1,68 @@
+"""Stepwell: a durable flow runtime on Redis or Valkey."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stepwell.core.errors import (
+    Cancelled,
+    ExecutionCancelled,
+    ExecutionFailed,
+    FatalError,
+    RetryAfter,
+    SignalTimeout,
+    StepFailed,
+    StepTimeout,
+    StepwellError,
+)
+from stepwell.core.retry import Retry
+from stepwell.flow.context import current_step
+from stepwell.flow.definitions import Flow, Step, flow, step
+from stepwell.flow.operations import days, gather, hours, minutes, sleep, wait_for
+
+if TYPE_CHECKING:
+    from stepwell.client import AsyncClient, Client
+    from stepwell.worker import Worker
+
+__all__ = [
+    "AsyncClient",
+    "Cancelled",
+    "Client",
+    "ExecutionCancelled",
+    "ExecutionFailed",
+    "FatalError",
+    "Flow",
+    "Retry",
+    "RetryAfter",
+    "SignalTimeout",
+    "Step",
+    "StepFailed",
+    "StepTimeout",
+    "StepwellError",
+    "Worker",
+    "current_step",
+    "days",
+    "flow",
+    "gather",
+    "hours",
+    "minutes",
+    "sleep",
+    "step",
+    "wait_for",
+]
+
+_LATE = {"Client": "stepwell.client", "AsyncClient": "stepwell.client", "Worker": "stepwell.worker"}
+
+
+def __getattr__(name: str) -> Any:
+    # What needs Redis is imported when it is first used, so that flow files import quickly.
+    module = _LATE.get(name)
+    if module is None and name != "__version__":
+        raise AttributeError(f"module 'stepwell' has no attribute {name!r}")
+    if module is None:
+        from importlib.metadata import version
+
+        return version("stepwell")
+    from importlib import import_module
+
+    return getattr(import_module(module), name)

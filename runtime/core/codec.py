@@ -1,0 +1,141 @@
+"""Payloads: JSON that redis-cli can read, typed through msgspec.
+
+Dataclasses, Structs, enums, datetimes, Decimals, UUIDs, bytes (base64), tuples and sets come back as they are
+annotated; pydantic models through their own `model_dump` and `model_validate`. Without an annotation what
+comes back is plain JSON: dict, list, str, int, float, bool, None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import msgspec
+
+from stepwell.core.errors import PayloadError
+
+PAYLOAD_BYTES_MAX = 1024 * 1024
+_ANY_TYPES = (Any, object, None)
+
+
+def _enc_hook(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is not None and not isinstance(value, type):
+        return dump(mode="json")
+    raise NotImplementedError
+
+
+def _dec_hook(wanted: type, value: Any) -> Any:
+    validate = getattr(wanted, "model_validate", None)
+    if validate is None:
+        raise NotImplementedError
+    return validate(value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=_enc_hook).encode
+_decode_any = msgspec.json.Decoder().decode
+
+
+def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
+    """The JSON of a value.
+
+    Args:
+        value: what to encode.
+        what: names the value in messages, such as "the result of step charge".
+        limit: most bytes that are accepted.
+
+    Raises:
+        PayloadError: not encodable (names type and place), over the limit (names the size), NaN or infinite.
+    """
+    if value is None:
+        return b"null"
+    try:
+        raw = _encode(value)
+    except (TypeError, NotImplementedError, ValueError, OverflowError, RecursionError) as error:
+        place, culprit = _find_culprit(value, "$", 0)
+        raise PayloadError(
+            f"{what} can't be stored: {place} is of type {type(culprit).__qualname__}, which is not JSON;"
+            f" return dicts, lists, dataclasses or other plain data ({error or 'unsupported type'})"
+        ) from error
+    if len(raw) > limit:
+        raise PayloadError(
+            f"{what} is too large: {len(raw):,} bytes, the limit is {limit:,}; store it elsewhere and pass a reference"
+        )
+    if b"null" in raw:
+        place_of_nan = _find_nan(value, "$", 0)
+        if place_of_nan is not None:
+            raise PayloadError(f"{what} can't be stored: {place_of_nan} is NaN or infinite, which JSON does not have")
+    return raw
+
+
+def decoder(annotation: Any) -> Any:
+    """A decoder for an annotation; one for plain JSON where there is none.
+
+    Raises:
+        TypeError: the annotation is nothing that can be decoded.
+    """
+    if annotation in _ANY_TYPES:
+        return msgspec.json.Decoder()
+    return msgspec.json.Decoder(annotation, dec_hook=_dec_hook)
+
+
+def decode(raw: bytes | msgspec.Raw, using: Any, what: str) -> Any:
+    """The value that the JSON holds, as the decoder's annotation asks.
+
+    Raises:
+        PayloadError: it does not fit; the message names the place.
+    """
+    try:
+        return using.decode(raw)
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise PayloadError(f"{what} does not fit: {error}") from error
+
+
+def decode_plain(raw: bytes | msgspec.Raw) -> Any:
+    """Plain JSON: dict, list, str, int, float, bool or None."""
+    return _decode_any(raw)
+
+
+def canonical(value: object, what: str) -> bytes:
+    """JSON with sorted keys: equal values give equal bytes."""
+    return msgspec.json.encode(_decode_any(encode(value, what)), order="sorted")
+
+
+def _find_culprit(value: object, place: str, depth: int) -> tuple[str, object]:
+    """The first part of a value that can't be encoded on its own."""
+    if depth > 50:
+        return place, value
+    for step, child in _children(value):
+        try:
+            _encode(child)
+        except (TypeError, NotImplementedError, ValueError, OverflowError, RecursionError):
+            return _find_culprit(child, place + step, depth + 1)
+    return place, value
+
+
+def _find_nan(value: object, place: str, depth: int) -> str | None:
+    if isinstance(value, float):
+        return None if math.isfinite(value) else place
+    if depth > 50:
+        return None
+    for step, child in _children(value):
+        found = _find_nan(child, place + step, depth + 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _children(value: object) -> list[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        return [(f"[{key!r}]", child) for key, child in value.items()]
+    if isinstance(value, str | bytes | bytearray):
+        return []
+    if isinstance(value, Sequence):
+        return [(f"[{index}]", child) for index, child in enumerate(value)]
+    if isinstance(value, Set):
+        return [("{...}", child) for child in value]
+    fields = getattr(value, "__dataclass_fields__", None) or getattr(value, "__struct_fields__", None)
+    if fields and not isinstance(value, type):
+        return [(f".{name}", getattr(value, name, None)) for name in fields]
+    return []

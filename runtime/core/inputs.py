@@ -1,0 +1,141 @@
+"""What can happen to an execution: the events that `decide` takes. Each carries its time (`now`, ms)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from stepwell.core.records import Failure, OpKind
+from stepwell.core.retry import Retry
+
+
+class Begin(msgspec.Struct, frozen=True, gc=False):
+    """A queued execution starts."""
+
+    now: int
+
+
+class Resumed(msgspec.Struct, frozen=True, gc=False):
+    """An execution came back into memory. `clean`: its previous owner left no step running."""
+
+    now: int
+    clean: bool
+
+
+class Declaration(msgspec.Struct, frozen=True, gc=False):
+    """An operation that the flow has just begun to wait for.
+
+    `seconds` is a timer's delay or a wait's timeout. `after_failure`: the branch that declares it has been given
+    a failure, so the operation may be a consequence of it.
+    """
+
+    path: str
+    kind: OpKind
+    name: str
+    seconds: float | None = None
+    after_failure: bool = False
+
+
+class FlowReturned(msgspec.Struct, frozen=True, gc=False):
+    """The flow's function returned; `value` is its encoded result."""
+
+    value: bytes
+
+
+class FlowRaised(msgspec.Struct, frozen=True, gc=False):
+    """An exception left the flow's function. `path`: the step whose StepFailed it is, if it is one."""
+
+    error: Failure
+    path: str = ""
+    attempts: int = 0
+    cancelled: bool = False
+    detail: str = ""
+
+
+class Moved(msgspec.Struct, frozen=True, gc=False):
+    """What the flow's code did with what it got: new operations, operations to wind up, or its end."""
+
+    now: int
+    declared: tuple[Declaration, ...] = ()
+    wind_up: tuple[str, ...] = ()
+    end: FlowReturned | FlowRaised | None = None
+
+
+class AttemptSucceeded(msgspec.Struct, frozen=True, gc=False):
+    """A step's attempt returned; `value` is its encoded result."""
+
+    now: int
+    path: str
+    attempt: int
+    started_at: int
+    value: bytes
+
+
+class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
+    """A step's attempt raised, and the step's policy judged the error."""
+
+    now: int
+    path: str
+    attempt: int
+    started_at: int | None
+    error: Failure
+    retryable: bool
+    policy: Retry
+    retry_after: float | None = None
+
+
+class NotStarted(msgspec.Struct, frozen=True, gc=False):
+    """An attempt that was declared has not begun, and must not begin since its step is being wound up."""
+
+    now: int
+    path: str
+    attempt: int
+
+
+class TimerFired(msgspec.Struct, frozen=True, gc=False):
+    """The time that the open operation at `path` waited for has come."""
+
+    now: int
+    path: str
+
+
+class SignalSent(msgspec.Struct, frozen=True, gc=False):
+    """Command `signal`; `payload` is JSON."""
+
+    now: int
+    command_id: str
+    name: str
+    payload: bytes
+
+
+class CancelAsked(msgspec.Struct, frozen=True, gc=False):
+    """Command `cancel`."""
+
+    now: int
+    command_id: str
+
+
+class RetryAsked(msgspec.Struct, frozen=True, gc=False):
+    """Command `retry`: reopen a failed execution, un-park a parked one, or end a backoff now.
+
+    `obstacle`: why it can't be applied, where only the flow's code could tell.
+    """
+
+    now: int
+    command_id: str
+    obstacle: str = ""
+
+
+class ParkAsked(msgspec.Struct, frozen=True, gc=False):
+    """The execution can't go on without a person or a deploy."""
+
+    now: int
+    reason: str
+    detail: str = ""
+
+
+Command: TypeAlias = SignalSent | CancelAsked | RetryAsked
+Input: TypeAlias = (
+    Begin | Resumed | Moved | AttemptSucceeded | AttemptFailed | NotStarted | TimerFired | ParkAsked | Command
+)

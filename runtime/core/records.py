@@ -1,0 +1,155 @@
+"""The parts of a checkpoint as they stand in a row's fields, each one JSON object.
+
+Times are milliseconds since the epoch on the namespace's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FORMAT = 1
+OpKind = Literal["step", "timer", "signal"]
+STEP: Literal["step"] = "step"
+TIMER: Literal["timer"] = "timer"
+SIGNAL: Literal["signal"] = "signal"
+
+
+class Meta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Facts of an execution that never change: field `meta`."""
+
+    flow: str
+    created_at: int
+    input_hash: str
+    root: str = ""  # empty: the execution is its own root
+    run: int = 0
+    format: int = FORMAT
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What went wrong in one attempt or operation."""
+
+    type: str
+    message: str
+    reason: str = ""  # why it was not tried again; empty: it was, or the budget was used up
+
+
+class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One failed attempt: field `a:<path>:<n>`; a successful one is part of its fact."""
+
+    n: int
+    ended_at: int
+    error: Failure
+    started_at: int | None = None
+    due_at: int | None = None  # when the next attempt is due; None: there was no next
+
+
+class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An operation that the flow waits for: field `p:<path>`."""
+
+    kind: OpKind
+    status: str
+    token: str
+    declared_at: int
+    name: str = ""  # step or signal name
+    attempt: int = 0  # number of the current or coming attempt, steps only
+    budget_from: int = 0  # attempts before this one don't count (a manual retry renews the budget)
+    interruptions: int = 0
+    due_at: int | None = None
+    delay_ms: int | None = None  # the recorded delay: a stepped Redis clock never lengthens it
+    generation: int = 0
+    winding: str = ""  # why nothing new may start here: `cancel` or `gather`
+    late_from: int | None = None  # when the running retry was due
+
+    @property
+    def failures(self) -> int:
+        """Attempts of the current budget before the current one."""
+        return self.attempt - 1 - self.budget_from
+
+
+class Fact(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A recorded outcome of an operation: field `r:<path>`. Replay delivers facts in the order of `seq`."""
+
+    seq: int
+    kind: OpKind
+    status: str
+    token: str
+    declared_at: int
+    ended_at: int
+    value: msgspec.Raw = msgspec.Raw(b"")
+    error: Failure | None = None
+    attempt: int = 0
+    started_at: int | None = None
+    interruptions: int = 0
+    generation: int = 0
+    cancel: bool = False  # delivered as Cancelled, whatever the outcome
+    superseded: bool = False  # a manual retry reopened the operation
+    name: str = ""
+
+
+class Signal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A signal that came before its `wait_for`: field `s:<seq>`."""
+
+    name: str
+    payload: msgspec.Raw
+    at: int
+
+
+class LeftOpen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An operation that a failure left behind: `error.open[path]`; a retry brings it back as it was."""
+
+    kind: OpKind
+    token: str
+    attempts: int  # attempts made
+    status: str  # what it was when it was left
+    declared_at: int
+    next_attempt: int = 0
+    budget_from: int = 0
+    interruptions: int = 0
+    due_at: int | None = None
+    name: str = ""
+    generation: int = 0
+
+
+class FailedStep(msgspec.Struct, frozen=True, gc=False):
+    """The step that ended an execution."""
+
+    path: str
+    token: str
+    attempts: int
+
+
+class TerminalError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why an execution ended in `error`, or is parked: field `error`."""
+
+    type: str
+    message: str
+    at: int
+    attempts: int = 0
+    failed_step: FailedStep | None = None
+    open: dict[str, LeftOpen] = {}
+    wound: tuple[str, ...] = ()  # completed while the failure wound them up: a retry delivers their results
+    compensated: bool = False  # the flow went on after the failure: retry is refused
+    detail: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What became of a command; whoever sent it reads this."""
+
+    applied: bool
+    status: str  # the execution's status afterwards
+    reason: str = ""
+
+
+encode = msgspec.json.Encoder().encode
+decode_meta = msgspec.json.Decoder(Meta).decode
+decode_open = msgspec.json.Decoder(OpenOp).decode
+decode_fact = msgspec.json.Decoder(Fact).decode
+decode_attempt = msgspec.json.Decoder(Attempt).decode
+decode_signal = msgspec.json.Decoder(Signal).decode
+decode_error = msgspec.json.Decoder(TerminalError).decode
+decode_left = msgspec.json.Decoder(dict[str, LeftOpen]).decode
+decode_failures = msgspec.json.Decoder(tuple[TerminalError, ...]).decode
+decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
+decode_outcome = msgspec.json.Decoder(Outcome).decode

@@ -1,0 +1,156 @@
+"""Rows: a checkpoint as the fields of one Redis hash, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from stepwell.core import records
+from stepwell.core.checkpoint import Chain, Checkpoint, newest_first, oldest_first
+from stepwell.core.errors import StepwellError
+from stepwell.core.rules.steps import ATTEMPTS_KEPT
+from stepwell.core.status import STATUSES
+from stepwell.core.token import token_seed
+
+
+class UnreadableRow(StepwellError):
+    """A row is not what this version writes: damaged, or written by a newer version."""
+
+
+def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes) -> Checkpoint:
+    """The checkpoint that a row holds.
+
+    Raises:
+        UnreadableRow: a field is missing or malformed; the message names it.
+    """
+    field = "meta"
+    try:
+        meta = records.decode_meta(fields["meta"])
+        if meta.format > records.FORMAT:
+            raise UnreadableRow(
+                f"row of {execution_id} has format {meta.format}, this version reads up to {records.FORMAT}:"
+                " upgrade this worker"
+            )
+        opened: dict[str, records.OpenOp] = {}
+        signals: dict[int, records.Signal] = {}
+        facts: list[tuple[int, str, bytes]] = []
+        attempts: list[tuple[int, str, bytes]] = []
+        top_seq = 0
+        for field, raw in fields.items():
+            kind = field[:2]
+            if kind == "p:":
+                opened[field[2:]] = records.decode_open(raw)
+            elif kind == "r:":
+                fact = records.decode_fact(raw)
+                top_seq = max(top_seq, fact.seq)
+                if not fact.superseded:
+                    facts.append((fact.seq, field[2:], raw))
+            elif kind == "a:":
+                attempts.append((records.decode_attempt(raw).n, field, raw))
+            elif kind == "s:":
+                signals[int(field[2:])] = records.decode_signal(raw)
+        field = "status, rev or times"
+        return _assemble(execution_id, fields, secret, meta, opened, signals, facts, attempts, top_seq)
+    except UnreadableRow:
+        raise
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+        raise UnreadableRow(f"row of {execution_id} is unreadable at {field}: {error}") from error
+
+
+def _assemble(
+    execution_id: str,
+    fields: Mapping[str, bytes],
+    secret: bytes,
+    meta: records.Meta,
+    opened: dict[str, records.OpenOp],
+    signals: dict[int, records.Signal],
+    facts: list[tuple[int, str, bytes]],
+    attempts: list[tuple[int, str, bytes]],
+    top_seq: int,
+) -> Checkpoint:
+    status = fields["status"].decode()
+    if status not in STATUSES:
+        raise ValueError(f"unknown status {status!r}")
+    error = fields.get("error")
+    return Checkpoint(
+        execution_id=execution_id,
+        meta=meta,
+        input=fields["input"],
+        seed=token_seed(execution_id, meta.run, secret),
+        status=status,
+        rev=int(fields["rev"]),
+        seq=top_seq,
+        open=dict(sorted(opened.items(), key=lambda item: item[1].declared_at)),
+        facts=_chain(facts),
+        attempts=_chain(attempts),
+        fact_count=len(facts),
+        signals=dict(sorted(signals.items())),
+        signal_seq=max(signals, default=0),
+        applied=records.decode_names(fields.get("applied", b"[]")),
+        cancelling="cancelling" in fields,
+        failed_path=fields.get("failed", b"").decode(),
+        left=records.decode_left(fields.get("left", b"{}")),
+        error=records.decode_error(error) if error is not None else None,
+        failures=records.decode_failures(fields.get("failures", b"[]")),
+        result=fields.get("result"),
+        started_at=_time(fields, "started_at"),
+        ended_at=_time(fields, "ended_at"),
+    )
+
+
+def _chain(entries: list[tuple[int, str, bytes]]) -> Chain:
+    chain: Chain = None
+    for _, field, raw in sorted(entries):
+        chain = (field, raw, chain)
+    return chain
+
+
+def _time(fields: Mapping[str, bytes], name: str) -> int | None:
+    raw = fields.get(name)
+    return None if raw is None else int(raw)
+
+
+def fields_of(cp: Checkpoint) -> list[tuple[str, bytes]]:
+    """All fields that a row of this checkpoint holds, but `rev`, `commit`, `status` and `updated_at`, which
+    the scripts write. Used to restore a row that Redis lost."""
+    fields = [
+        ("meta", records.encode(cp.meta)),
+        ("input", cp.input),
+        ("created_at", str(cp.meta.created_at).encode()),
+    ]
+    fields += [("p:" + path, records.encode(op)) for path, op in cp.open.items()]
+    fields += [("r:" + path, raw) for path, raw in oldest_first(cp.facts)]
+    fields += [(f"s:{seq}", records.encode(signal)) for seq, signal in cp.signals.items()]
+    fields += _kept_attempts(cp.attempts)
+    if cp.applied:
+        fields.append(("applied", records.encode(cp.applied)))
+    if cp.cancelling:
+        fields.append(("cancelling", b"1"))
+    if cp.failed_path:
+        fields.append(("failed", cp.failed_path.encode()))
+    if cp.left:
+        fields.append(("left", records.encode(dict(cp.left))))
+    if cp.error is not None:
+        fields.append(("error", records.encode(cp.error)))
+    if cp.failures:
+        fields.append(("failures", records.encode(cp.failures)))
+    if cp.result is not None:
+        fields.append(("result", cp.result))
+    for name, at in (("started_at", cp.started_at), ("ended_at", cp.ended_at)):
+        if at is not None:
+            fields.append((name, str(at).encode()))
+    return fields
+
+
+def _kept_attempts(chain: Chain) -> list[tuple[str, bytes]]:
+    kept: list[tuple[str, bytes]] = []
+    latest: dict[str, int] = {}
+    for field, raw in newest_first(chain):
+        path, _, number = field.rpartition(":")
+        n = int(number)
+        last = latest.setdefault(path, n)
+        if n <= ATTEMPTS_KEPT or n > last - ATTEMPTS_KEPT:
+            kept.append((field, raw))
+    kept.reverse()
+    return kept

@@ -1,0 +1,1 @@
+"""The transitions, one module per kind of event."""

@@ -1,0 +1,212 @@
+"""Rules for attempts and timers: results, failures, backoff, interruptions."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from stepwell.core import events
+from stepwell.core.checkpoint import Checkpoint
+from stepwell.core.effects import ArmTimer, Effect, Emit, Erase, StartAttempt, Write
+from stepwell.core.inputs import AttemptFailed, AttemptSucceeded, NotStarted, Resumed, TimerFired
+from stepwell.core.records import STEP, TIMER, Attempt, Failure, OpenOp, encode
+from stepwell.core.rules.facts import NULL, Step, cancel_now, fail, leave, record, reopen
+from stepwell.core.status import (
+    OP_TIMED_OUT,
+    STEP_BACKOFF,
+    STEP_COMPLETED,
+    STEP_READY,
+    STEP_RUNNING,
+)
+from stepwell.core.token import idempotency_key
+
+INTERRUPTIONS_MAX = 10
+ATTEMPTS_KEPT = 20  # of the first and of the last attempts of a step
+
+
+def succeeded(cp: Checkpoint, event: AttemptSucceeded) -> Step:
+    """A result is recorded even when the step is being wound up: then it is delivered as `Cancelled`."""
+    op = _running(cp, event.path, event.attempt)
+    if op is None:
+        return _dropped(cp, event.path, event.attempt)
+    duration = event.now - event.started_at
+    done = events.StepCompleted(cp.execution_id, cp.meta.flow, op.name, event.path, op.attempt, duration)
+    effects: list[Effect] = []
+    if op.winding == "gather":
+        cp, effects = leave(cp, event.path, op, STEP_COMPLETED, op.attempt, 0)
+    cp, more = record(
+        cp,
+        event.path,
+        op,
+        STEP_COMPLETED,
+        event.now,
+        value=Raw(event.value),
+        started_at=event.started_at,
+        cancel=bool(op.winding),
+    )
+    return cp, [*effects, *more, Emit(done)]
+
+
+def failed(cp: Checkpoint, event: AttemptFailed) -> Step:
+    """One commit: the attempt, its error and when the next one is due; or the step's end."""
+    op = _running(cp, event.path, event.attempt)
+    if op is None:
+        return _dropped(cp, event.path, event.attempt)
+    exhausted = op.failures + 1 >= event.policy.max_attempts
+    if event.retryable and not exhausted and not op.winding:
+        return _back_off(cp, event, op)
+    reason = "" if event.retryable else event.error.reason
+    error = replace(event.error, reason=reason)
+    cp, effects = _log_attempt(cp, event.path, Attempt(op.attempt, event.now, error, event.started_at))
+    if event.retryable and not exhausted:
+        cp, more = cancel_now(cp, event.path, op, event.now, made=op.attempt)
+        return cp, effects + more
+    cp, more = fail(cp, event.path, op, error, event.now, event.started_at)
+    return cp, [*effects, *more, _gave_up(cp, event.path, op, error, reason or "exhausted")]
+
+
+def not_started(cp: Checkpoint, event: NotStarted) -> Step:
+    """The attempt keeps its number for a later retry; the step ends as cancelled."""
+    op = _running(cp, event.path, event.attempt)
+    if op is None or not op.winding:
+        return cp, []
+    return cancel_now(cp, event.path, op, event.now)
+
+
+def fired(cp: Checkpoint, event: TimerFired) -> Step:
+    """A backoff ended, a sleep is over, or a wait timed out. A timer without its operation does nothing."""
+    op = cp.open.get(event.path)
+    if op is None or op.winding:
+        return cp, []
+    if op.kind == STEP:
+        return start_retry(cp, event.path, op, "due") if op.status == STEP_BACKOFF else (cp, [])
+    if op.kind == TIMER:
+        return record(cp, event.path, op, STEP_COMPLETED, event.now, value=NULL)
+    return record(cp, event.path, op, OP_TIMED_OUT, event.now)
+
+
+def start_retry(cp: Checkpoint, path: str, op: OpenOp, why: str) -> Step:
+    """End a backoff: the start of the next attempt is mirrored before its body runs."""
+    late_from = op.due_at if why == "due" else None
+    cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING, due_at=None, delay_ms=None, late_from=late_from))
+    effects.append(Emit(events.BackoffLeft(cp.execution_id, cp.meta.flow, op.name, path, why)))
+    effects.append(StartAttempt(path, op.attempt))
+    return cp, effects
+
+
+def resumed(cp: Checkpoint, event: Resumed) -> Step:
+    """Back in memory: timers are armed with what remains, running steps run again with their numbers."""
+    effects: list[Effect] = []
+    for path, op in list(cp.open.items()):
+        if op.kind == STEP and op.status in (STEP_RUNNING, STEP_READY):
+            cp, more = _rerun(cp, path, op, event)
+        else:
+            more = _rearm(cp, path, op, event.now)
+        effects += more
+    return cp, effects
+
+
+def remaining_ms(op: OpenOp, now: int) -> int:
+    """Milliseconds until the operation is due: never longer than the delay that was recorded."""
+    due = op.due_at if op.due_at is not None else now
+    left = max(0, due - now)
+    return left if op.delay_ms is None else min(left, op.delay_ms)
+
+
+def _rearm(cp: Checkpoint, path: str, op: OpenOp, now: int) -> list[Effect]:
+    if op.due_at is None:
+        return []
+    remaining = remaining_ms(op, now)
+    effects: list[Effect] = [ArmTimer(path, remaining)]
+    if op.kind == STEP:
+        effects.append(Emit(events.BackoffResumed(cp.execution_id, cp.meta.flow, op.name, path, remaining)))
+    return effects
+
+
+def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
+    if op.status == STEP_READY:
+        cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING))
+        return cp, [*effects, StartAttempt(path, op.attempt)]
+    if event.clean:
+        if op.winding:
+            return cancel_now(cp, path, op, event.now)
+        return cp, [StartAttempt(path, op.attempt)]
+    op = replace(op, interruptions=op.interruptions + 1)
+    told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, op.interruptions)
+    if op.interruptions > INTERRUPTIONS_MAX:
+        error = Failure(
+            "Interrupted", f"cut short {op.interruptions} times: does this step kill its process?", "interrupted"
+        )
+        cp, effects = fail(cp, path, op, error, event.now, None)
+        return cp, [*effects, Emit(told), _gave_up(cp, path, op, error, "interrupted")]
+    if op.winding:
+        cp, effects = cancel_now(cp, path, op, event.now)
+        return cp, [*effects, Emit(told)]
+    cp, effects = reopen(cp, path, op)
+    return cp, [*effects, Emit(told), StartAttempt(path, op.attempt)]
+
+
+def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
+    failure = op.failures + 1
+    delay = event.policy.delay(op.token, op.attempt, failure, event.retry_after)
+    delay_ms = math.ceil(delay * 1000)
+    due_at = event.now + delay_ms
+    attempt = Attempt(op.attempt, event.now, event.error, event.started_at, due_at)
+    cp, effects = _log_attempt(cp, event.path, attempt)
+    waiting = replace(op, status=STEP_BACKOFF, attempt=op.attempt + 1, due_at=due_at, delay_ms=delay_ms, late_from=None)
+    cp, more = reopen(cp, event.path, waiting)
+    told = events.AttemptFailed(
+        cp.execution_id,
+        cp.meta.flow,
+        op.name,
+        event.path,
+        op.attempt,
+        op.budget_from + event.policy.max_attempts,
+        event.error.type,
+        event.error.message,
+        delay_ms,
+        due_at,
+        op.token,
+        idempotency_key(cp.root, op.token),
+        event.retry_after is not None,
+    )
+    return cp, [*effects, *more, ArmTimer(event.path, delay_ms), Emit(told)]
+
+
+def _log_attempt(cp: Checkpoint, path: str, attempt: Attempt) -> Step:
+    field, raw = f"a:{path}:{attempt.n}", encode(attempt)
+    effects: list[Effect] = [Write(field, raw)]
+    outdated = attempt.n - ATTEMPTS_KEPT
+    if outdated > ATTEMPTS_KEPT:
+        effects.append(Erase(f"a:{path}:{outdated}"))
+    return replace(cp, attempts=(field, raw, cp.attempts)), effects
+
+
+def _running(cp: Checkpoint, path: str, attempt: int) -> OpenOp | None:
+    op = cp.open.get(path)
+    if op is not None and op.status == STEP_RUNNING and op.attempt == attempt and op.kind == STEP:
+        return op
+    return None
+
+
+def _dropped(cp: Checkpoint, path: str, attempt: int) -> Step:
+    return cp, [Emit(events.ResultDropped(cp.execution_id, cp.meta.flow, path, attempt))]
+
+
+def _gave_up(cp: Checkpoint, path: str, op: OpenOp, error: Failure, reason: str) -> Effect:
+    return Emit(
+        events.StepGaveUp(
+            cp.execution_id,
+            cp.meta.flow,
+            op.name,
+            path,
+            op.attempt,
+            reason,
+            error.type,
+            error.message,
+            op.token,
+            idempotency_key(cp.root, op.token),
+        )
+    )

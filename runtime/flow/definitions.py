@@ -1,0 +1,192 @@
+"""`@flow` and `@step`."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from stepwell.core import codec
+from stepwell.core.errors import DefinitionError
+from stepwell.core.names import check_name
+from stepwell.core.retry import Retry
+from stepwell.flow.operations import StepCall, driving
+from stepwell.flow.signature import InputModel, return_annotation
+
+P = ParamSpec("P")
+R = TypeVar("R")
+DEFAULT_RETRY = Retry()
+
+
+class Step(Generic[P, R]):
+    """A durable unit of work.
+
+    Inside a flow, calling it gives an operation to await; elsewhere the call is a plain function call.
+
+    Attributes:
+        name: its name in paths, rows and metrics.
+        retry: its policy.
+        timeout: seconds that one attempt may take; None: no limit.
+        is_async: whether its body is an `async def`.
+    """
+
+    def __init__(self, fn: Callable[P, Any], name: str | None, retry: Retry, timeout: float | timedelta | None) -> None:
+        if not callable(fn) or inspect.isclass(fn):
+            raise DefinitionError(f"@step decorates functions, got {fn!r}")
+        self.fn = fn
+        self.name = check_name("step", name if name is not None else getattr(fn, "__name__", ""))
+        if not isinstance(retry, Retry):
+            raise DefinitionError(f"step {self.name}: expected retry to be a Retry(...), got {retry!r}")
+        self.retry = retry
+        self.timeout = _timeout(self.name, timeout)
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self._decoder: Any = None
+        update_wrapper(self, fn)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        state = driving.get()
+        if state is None:
+            return cast("Awaitable[R]", self.fn(*args, **kwargs))
+        return StepCall(cast("Step[..., R]", self), args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+    def encode_result(self, value: object) -> bytes:
+        """The JSON of a result, checked to come back as the step is annotated.
+
+        Raises:
+            PayloadError: not encodable, too large, or it does not fit the annotation.
+        """
+        raw = codec.encode(value, f"the result of step {self.name}")
+        if value is not None or self.result_decoder is not _PLAIN:
+            self.decode_result(raw)
+        return raw
+
+    def decode_result(self, raw: Any) -> Any:
+        """The value that a recorded result stands for.
+
+        Raises:
+            PayloadError: it does not fit the annotation.
+        """
+        return codec.decode(raw, self.result_decoder, f"the result of step {self.name}")
+
+    @property
+    def result_decoder(self) -> Any:
+        """Decoder for the annotated result, made at first use (annotations may name later definitions)."""
+        if self._decoder is None:
+            annotation = return_annotation(self.fn)
+            try:
+                self._decoder = _PLAIN if annotation is Any else codec.decoder(annotation)
+            except TypeError as error:
+                raise DefinitionError(
+                    f"step {self.name}: its annotation -> {annotation} can't be stored: {error}"
+                ) from error
+        return self._decoder
+
+
+_PLAIN = codec.decoder(Any)
+
+
+class Flow(Generic[P, R]):
+    """A registered definition: an `async def` made of steps and other operations.
+
+    Attributes:
+        name: what `start` takes.
+        input: checks and decodes the execution's input, a JSON object of the function's keyword arguments.
+    """
+
+    def __init__(self, fn: Callable[P, Coroutine[Any, Any, R]], name: str | None) -> None:
+        if not inspect.iscoroutinefunction(fn):
+            raise DefinitionError(f"@flow decorates `async def` functions, got {getattr(fn, '__qualname__', fn)!r}")
+        self.fn = fn
+        self.name = check_name("flow", name if name is not None else fn.__name__)
+        self.input = InputModel(self.name, fn)
+        update_wrapper(self, fn)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the flow's function itself: inside another flow its operations become part of that flow."""
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<flow {self.name}>"
+
+
+@overload
+def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+@overload
+def step(fn: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *, name: str | None = None, retry: Retry = DEFAULT_RETRY, timeout: float | timedelta | None = None
+) -> _StepDecorator: ...
+def step(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry: Retry = DEFAULT_RETRY,
+    timeout: float | timedelta | None = None,
+) -> Any:
+    """Make a function (`def` or `async def`) a durable step; with or without arguments.
+
+    Args:
+        name: name of the step; the function's by default.
+        retry: policy for failed attempts.
+        timeout: seconds (or a timedelta) for one attempt; a longer one fails with `StepTimeout` when it has ended.
+
+    Raises:
+        DefinitionError, InvalidName: the declaration is wrong.
+    """
+    if fn is not None:
+        return Step(fn, None, retry, timeout)
+    return _StepDecorator(name, retry, timeout)
+
+
+class _StepDecorator:
+    """`@step(...)`: overloads keep the result's type for `async def` and `def`."""
+
+    def __init__(self, name: str | None, retry: Retry, timeout: float | timedelta | None) -> None:
+        self._options = (name, retry, timeout)
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Any:
+        return Step(fn, *self._options)
+
+
+@overload
+def flow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Flow[P, R]: ...
+@overload
+def flow(*, name: str | None = None) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Flow[P, R]]: ...
+def flow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
+    """Make an `async def` a flow; with or without arguments.
+
+    Raises:
+        DefinitionError, InvalidName: the declaration is wrong.
+    """
+    if fn is not None:
+        return Flow(fn, None)
+
+    def decorate(decorated: Callable[..., Any]) -> Flow[..., Any]:
+        return Flow(decorated, name)
+
+    return decorate
+
+
+def _timeout(step_name: str, timeout: float | timedelta | None) -> float | None:
+    if timeout is None:
+        return None
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise DefinitionError(f"step {step_name}: expected timeout to be a number of seconds > 0, got {timeout!r}")
+    return float(seconds)
+
+
+FlowLike = Flow[..., Any]
+StepLike = Step[..., Any]

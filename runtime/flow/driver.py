@@ -1,0 +1,342 @@
+"""Drives a flow's code by `.send()`: no event loop, no thread, no clock.
+
+The driver gives every operation its path when the code yields it, counted per name and branch, and answers it
+with the recorded fact. The same facts in the same order always lead to the same operations; a fact that does
+not fit what the code waits for is divergence.
+
+A gather that fails starts nothing new: its other branches get `Cancelled` as what they wait for ends, and when
+all have ended the first failure is raised where the gather is awaited.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from stepwell.core import codec
+from stepwell.core.errors import (
+    Cancelled,
+    Diverged,
+    DriverClosing,
+    PayloadError,
+    SignalTimeout,
+    StepFailed,
+    UsageError,
+)
+from stepwell.core.inputs import Declaration, FlowRaised, FlowReturned
+from stepwell.core.names import branch_prefix, numbered
+from stepwell.core.records import SIGNAL, STEP, TIMER, Fact, Failure, OpKind
+from stepwell.core.status import OP_TIMED_OUT, STEP_CANCELLED, STEP_COMPLETED
+from stepwell.flow.definitions import FlowLike
+from stepwell.flow.operations import Driving, Gather, Operation, Sleep, StepCall, WaitFor, driving
+
+logger = logging.getLogger("stepwell.flow")
+Leaf = StepCall[Any] | Sleep | WaitFor
+
+
+class _Branch:
+    """One coroutine of the flow: its root or a branch of a gather."""
+
+    __slots__ = ("cancelled", "code", "counts", "given_failure", "index", "parent", "prefix")
+
+    def __init__(
+        self, code: Coroutine[Any, Any, Any], prefix: str, parent: _OpenGather | None, index: int, cancelled: bool
+    ) -> None:
+        self.code = code
+        self.prefix = prefix
+        self.parent = parent
+        self.index = index
+        self.cancelled = cancelled  # Cancelled was raised in it: what it does since is cleanup
+        self.given_failure = False
+        self.counts: dict[str, int] = {}
+
+    def next_path(self, name: str) -> str:
+        count = self.counts.get(name, 0) + 1
+        self.counts[name] = count
+        return self.prefix + numbered(name, count)
+
+
+class _OpenGather:
+    """A gather whose branches have not all ended."""
+
+    __slots__ = ("branches", "failure", "left", "owner", "path", "results")
+
+    def __init__(self, path: str, owner: _Branch, size: int) -> None:
+        self.path = path
+        self.owner = owner
+        self.left = size
+        self.results: list[Any] = [None] * size
+        self.failure: BaseException | None = None
+        self.branches: list[_Branch] = []
+
+
+class Moves:
+    """What the code did with one fact: operations it began, paths to wind up, its end."""
+
+    __slots__ = ("declared", "end", "wind_up")
+
+    def __init__(self) -> None:
+        self.declared: dict[str, Declaration] = {}
+        self.wind_up: list[str] = []
+        self.end: FlowReturned | FlowRaised | None = None
+
+
+class Driver:
+    """Runs one execution's flow code. All calls come from one thread at a time."""
+
+    __slots__ = ("_flow", "_moves", "_pending", "_ready", "_root", "_state", "ended")
+
+    def __init__(self, flow: FlowLike, arguments: dict[str, Any]) -> None:
+        self._flow = flow
+        self._state = Driving()
+        self._pending: dict[str, tuple[Leaf, _Branch]] = {}
+        self._ready: deque[tuple[_Branch, Any, BaseException | None]] = deque()
+        self._moves = Moves()
+        self.ended = False
+        with self._driving():
+            self._root = _Branch(flow.fn(**arguments), "", None, 0, False)
+
+    def begin(self) -> Moves:
+        """Run the code to its first operations."""
+        self._ready.append((self._root, None, None))
+        return self._run()
+
+    def deliver(self, path: str, fact: Fact) -> Moves:
+        """Answer the operation at `path` with its outcome and run the code until all branches wait again.
+
+        Raises:
+            Diverged: the code does not wait for that operation.
+            PayloadError: the recorded value does not fit the code's annotation.
+        """
+        waiting = self._pending.get(path)
+        if waiting is None:
+            raise Diverged(f"the record has an outcome of {path}, but the code waits for {self._waits()}")
+        op, branch = waiting
+        kind, name = describe(op)
+        if kind != fact.kind or (kind == SIGNAL and name != fact.name):
+            raise Diverged(
+                f"the record has {fact.kind} {fact.name or path} at {path}, but the code has {kind} {name or path} there"
+            )
+        value, error = outcome_of(op, path, fact)
+        del self._pending[path]
+        self._ready.append((branch, value, error))
+        return self._run()
+
+    def pending(self) -> dict[str, Leaf]:
+        """What the code waits for now: path -> operation."""
+        return {path: op for path, (op, _) in self._pending.items()}
+
+    def step_call(self, path: str) -> StepCall[Any]:
+        """The call of the step that the code waits for at `path`."""
+        op = self._pending[path][0]
+        assert isinstance(op, StepCall), f"{path} is no step"
+        return op
+
+    def winding(self) -> list[str]:
+        """Paths that belong to failing gathers and whose branches have not been cancelled yet."""
+        return [path for path, (_, branch) in self._pending.items() if not branch.cancelled and _failing(branch)]
+
+    def close(self) -> None:
+        """Take the code out of memory. Operations awaited by cleanup code raise, so nothing is declared."""
+        self._state.closing = True
+        with self._driving():
+            for branch in self._live_branches():
+                try:
+                    branch.code.close()
+                except (DriverClosing, GeneratorExit):
+                    continue
+                except BaseException as error:
+                    logger.warning(
+                        "flow %s raised %s while it was taken out of memory: in a flow, `finally` may only await steps",
+                        self._flow.name,
+                        type(error).__name__,
+                    )
+        self._pending.clear()
+        self.ended = True
+
+    def _live_branches(self) -> Iterator[_Branch]:
+        seen: set[int] = set()
+        for _, branch in self._pending.values():
+            while True:
+                if id(branch) not in seen:
+                    seen.add(id(branch))
+                    yield branch
+                if branch.parent is None:
+                    break
+                branch = branch.parent.owner
+        if not self._pending and not self.ended:
+            yield self._root
+
+    def _waits(self) -> str:
+        return ", ".join(sorted(self._pending)) or "nothing"
+
+    @contextmanager
+    def _driving(self) -> Iterator[None]:
+        token = driving.set(self._state)
+        try:
+            yield
+        finally:
+            driving.reset(token)
+
+    def _run(self) -> Moves:
+        self._moves = moves = Moves()
+        token = driving.set(self._state)
+        try:
+            while self._ready:
+                branch, value, error = self._ready.popleft()
+                if error is None and not branch.cancelled and branch.parent is not None and _failing(branch):
+                    error = Cancelled()
+                self._advance(branch, value, error)
+        finally:
+            driving.reset(token)
+        return moves
+
+    def _advance(self, branch: _Branch, value: Any, error: BaseException | None) -> None:
+        while True:
+            if error is not None:
+                branch.given_failure = True
+                branch.cancelled = branch.cancelled or isinstance(error, Cancelled)
+            try:
+                op = branch.code.send(value) if error is None else branch.code.throw(error)
+            except StopIteration as stop:
+                self._ended(branch, stop.value, None)
+                return
+            except BaseException as raised:
+                self._ended(branch, None, _plainer(raised))
+                return
+            value, error = None, None
+            if isinstance(op, Gather):
+                if op.branches:
+                    self._open_gather(branch, op)
+                    return
+                value = []
+            elif isinstance(op, StepCall | Sleep | WaitFor):
+                self._declare(branch, op)
+                return
+            else:
+                error = _foreign(op)
+
+    def _declare(self, branch: _Branch, op: Leaf) -> None:
+        kind, name = describe(op)
+        path = branch.next_path(name if kind == STEP else ("sleep" if kind == TIMER else "wait"))
+        seconds = None if isinstance(op, StepCall) else op.seconds
+        self._pending[path] = (op, branch)
+        self._moves.declared[path] = Declaration(path, kind, name, seconds, branch.given_failure)
+
+    def _open_gather(self, owner: _Branch, op: Gather) -> None:
+        path = owner.next_path("gather")
+        gather = _OpenGather(path, owner, len(op.branches))
+        for index, awaitable in enumerate(op.branches):
+            code = awaitable if inspect.iscoroutine(awaitable) else _await(awaitable)
+            branch = _Branch(code, branch_prefix(path, index), gather, index, owner.cancelled)
+            gather.branches.append(branch)
+            self._ready.append((branch, None, None))
+
+    def _ended(self, branch: _Branch, value: Any, error: BaseException | None) -> None:
+        gather = branch.parent
+        if gather is None:
+            self.ended = True
+            self._moves.end = self._returned(value) if error is None else _raised(error)
+            return
+        gather.results[branch.index] = value
+        gather.left -= 1
+        if error is not None and gather.failure is None:
+            gather.failure = error
+            self._wind_up(gather)
+        if gather.left == 0:
+            self._ready.append((gather.owner, gather.results, gather.failure))
+
+    def _wind_up(self, gather: _OpenGather) -> None:
+        """What was declared in this very move has not begun and is taken back; the rest is asked to end."""
+        inside = gather.path + "."
+        for path, (_, branch) in list(self._pending.items()):
+            if not path.startswith(inside):
+                continue
+            if path in self._moves.declared:
+                del self._moves.declared[path]
+                del self._pending[path]
+                self._ready.append((branch, None, Cancelled()))
+            else:
+                self._moves.wind_up.append(path)
+
+    def _returned(self, value: Any) -> FlowReturned | FlowRaised:
+        try:
+            return FlowReturned(codec.encode(value, f"the result of flow {self._flow.name}"))
+        except PayloadError as error:
+            return FlowRaised(Failure("PayloadError", str(error)))
+
+
+def describe(op: Leaf) -> tuple[OpKind, str]:
+    """Kind and name of an operation."""
+    if isinstance(op, StepCall):
+        return STEP, op.step.name
+    if isinstance(op, WaitFor):
+        return SIGNAL, op.name
+    return TIMER, ""
+
+
+def outcome_of(op: Leaf, path: str, fact: Fact) -> tuple[Any, BaseException | None]:
+    """The value or the exception that a fact stands for.
+
+    Raises:
+        PayloadError: the recorded value does not fit the step's annotation.
+    """
+    if fact.cancel or fact.status == STEP_CANCELLED:
+        return None, Cancelled()
+    if fact.status == STEP_COMPLETED:
+        if isinstance(op, StepCall):
+            return op.step.decode_result(fact.value), None
+        return codec.decode_plain(fact.value), None
+    if fact.status == OP_TIMED_OUT:
+        seconds = op.seconds if isinstance(op, WaitFor) else None
+        return None, SignalTimeout(path, seconds or 0.0)
+    error = fact.error or Failure("Unknown", "")
+    return None, StepFailed(error.type, error.message, fact.attempt, path)
+
+
+def _failing(branch: _Branch) -> bool:
+    gather = branch.parent
+    while gather is not None:
+        if gather.failure is not None:
+            return True
+        gather = gather.owner.parent
+    return False
+
+
+async def _await(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _foreign(op: object) -> UsageError:
+    what = repr(op) if isinstance(op, Operation) else f"a {type(op).__module__}.{type(op).__qualname__}"
+    return UsageError(f"the flow awaited {what}, which is no Stepwell operation: move it into a @step and await that")
+
+
+def _plainer(error: BaseException) -> BaseException:
+    if isinstance(error, RuntimeError) and "event loop" in str(error):
+        return UsageError(f"the flow used asyncio ({error}): move that code into a @step and await that")
+    return error
+
+
+def _raised(error: BaseException) -> FlowRaised:
+    if isinstance(error, Cancelled):
+        return FlowRaised(Failure("Cancelled", ""), cancelled=True)
+    if isinstance(error, StepFailed):
+        return FlowRaised(Failure(error.type, error.message), path=error.path, attempts=error.attempts)
+    return FlowRaised(Failure(type(error).__name__, str(error)), detail=_where(error))
+
+
+def _where(error: BaseException) -> str:
+    """The last place in the flow's code that the exception passed: `file:line in function`."""
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.endswith(("flow/driver.py", "flow/operations.py")):
+            place = f"{code.co_filename}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return place

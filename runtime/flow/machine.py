@@ -1,0 +1,209 @@
+"""One execution as a machine: rules and flow code together, still without thread, clock or I/O.
+
+`feed(event)` runs `decide`, gives recorded facts to the flow's code, decides on what the code did with them,
+and so on until nothing is left to deliver. What comes out is one `Turn`: one commit, and what to do once that
+commit is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from stepwell.core.checkpoint import Checkpoint, oldest_first
+from stepwell.core.effects import (
+    Answer,
+    ArmTimer,
+    Deliver,
+    DisarmTimer,
+    Effect,
+    Emit,
+    Erase,
+    Redrive,
+    StartAttempt,
+    Write,
+)
+from stepwell.core.errors import Diverged, InvalidInput, PayloadError
+from stepwell.core.inputs import Begin, Declaration, FlowRaised, Input, Moved, ParkAsked, Resumed, RetryAsked
+from stepwell.core.records import SIGNAL, Failure, decode_fact
+from stepwell.core.status import PARK_DIVERGED, PARKED, QUEUED, TERMINAL
+from stepwell.core.transitions import decide, settle
+from stepwell.flow.definitions import FlowLike
+from stepwell.flow.driver import Driver, Moves, describe
+from stepwell.flow.operations import StepCall
+
+Follow = StartAttempt | ArmTimer | DisarmTimer | Emit
+
+
+class Turn:
+    """What one event came to: the row's changed fields (None: erased), answers to commands, and what follows."""
+
+    __slots__ = ("answers", "fields", "follow")
+
+    def __init__(self) -> None:
+        self.fields: dict[str, bytes | None] = {}
+        self.answers: list[Answer] = []
+        self.follow: list[Follow] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.fields and not self.answers
+
+
+class Machine:
+    """An execution in memory: its checkpoint and, unless it rests, its flow's code."""
+
+    __slots__ = ("_driver", "checkpoint", "flow")
+
+    def __init__(self, flow: FlowLike | None, checkpoint: Checkpoint) -> None:
+        self.flow = flow
+        self.checkpoint = checkpoint
+        self._driver: Driver | None = None
+
+    def start(self, now: int, clean: bool) -> Turn:
+        """Bring the execution to life after it was loaded. `clean`: nothing ran when its last owner left."""
+        if self.checkpoint.status == QUEUED:
+            return self.feed(Begin(now))
+        if self.checkpoint.status == PARKED or self.checkpoint.terminal:
+            return Turn()
+        return self.feed(Resumed(now, clean))
+
+    def feed(self, event: Input) -> Turn:
+        """Apply one event. Divergence parks the execution (or refuses the retry that met it)."""
+        before = self.checkpoint
+        try:
+            return self._turn(event)
+        except (Diverged, PayloadError) as error:
+            self.checkpoint = before
+            self.close()
+            if isinstance(event, RetryAsked) and event.command_id:
+                return self._turn(replace(event, obstacle=f"{PARK_DIVERGED}: {error}"))
+            return self._turn(ParkAsked(event.now, PARK_DIVERGED, str(error)))
+
+    def step_call(self, path: str) -> StepCall[object]:
+        """The call of the open step at `path`."""
+        assert self._driver is not None, f"{self.checkpoint.execution_id} is not driven"
+        return self._driver.step_call(path)
+
+    def close(self) -> None:
+        """Take the flow's code out of memory; nothing of it runs."""
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+    def _turn(self, event: Input) -> Turn:
+        turn = Turn()
+        queue: deque[Effect] = deque()
+        if isinstance(event, Resumed) and self._driver is None:
+            self._decide(event, turn, queue, first=(Redrive(),))
+        else:
+            self._decide(event, turn, queue)
+        if isinstance(event, Begin):
+            self._begin(event, turn, queue)
+        while queue:
+            effect = queue.popleft()
+            if isinstance(effect, Deliver):
+                if self._driver is not None:
+                    self._move(self._driver.deliver(effect.path, effect.fact), event.now, turn, queue)
+            elif isinstance(effect, Redrive):
+                self._redrive(event.now, turn, queue)
+        self.checkpoint = settle(self.checkpoint)
+        if turn.answers:
+            status = self.checkpoint.status
+            turn.answers = [replace(a, outcome=replace(a.outcome, status=status)) for a in turn.answers]
+        if self.checkpoint.terminal or self.checkpoint.status == PARKED:
+            self.close()
+        return turn
+
+    def _decide(self, event: Input, turn: Turn, queue: deque[Effect], first: Sequence[Effect] = ()) -> None:
+        """Facts are delivered first in, first out: in the order of their `seq`, as replay will."""
+        self.checkpoint, effects = decide(self.checkpoint, event)
+        queue.extend(first)
+        for effect in effects:
+            if isinstance(effect, Write):
+                turn.fields[effect.field] = effect.value
+            elif isinstance(effect, Deliver | Redrive):
+                queue.append(effect)
+            elif isinstance(effect, Erase):
+                turn.fields[effect.field] = None
+            elif isinstance(effect, Answer):
+                turn.answers.append(effect)
+            else:
+                turn.follow.append(effect)
+
+    def _begin(self, event: Input, turn: Turn, queue: deque[Effect]) -> None:
+        driver = self._new_driver(event.now, turn, queue)
+        if driver is not None:
+            self._move(driver.begin(), event.now, turn, queue)
+
+    def _new_driver(self, now: int, turn: Turn, queue: deque[Effect]) -> Driver | None:
+        assert self.flow is not None, f"{self.checkpoint.execution_id} has no flow here"
+        try:
+            arguments = self.flow.input.decode(self.checkpoint.input)
+        except InvalidInput as error:
+            if self.checkpoint.open:
+                raise Diverged(str(error)) from error
+            failure = FlowRaised(Failure("InvalidInput", str(error)))
+            self._decide(Moved(now, end=failure), turn, queue)
+            return None
+        self._driver = Driver(self.flow, arguments)
+        return self._driver
+
+    def _move(self, moves: Moves, now: int, turn: Turn, queue: deque[Effect]) -> None:
+        if moves.declared or moves.wind_up or moves.end is not None:
+            event = Moved(now, tuple(moves.declared.values()), tuple(moves.wind_up), moves.end)
+            self._decide(event, turn, queue)
+
+    def _redrive(self, now: int, turn: Turn, queue: deque[Effect]) -> None:
+        """Build the code anew from the recorded facts, in their order.
+
+        Raises:
+            Diverged: code and record do not fit.
+        """
+        self.close()
+        cp = self.checkpoint
+        if cp.status == QUEUED:
+            self._decide(Begin(now), turn, queue)
+            self._begin(Begin(now), turn, queue)
+            return
+        facts = [(path, decode_fact(raw)) for path, raw in oldest_first(cp.facts)]
+        driver = self._new_driver(now, turn, queue)
+        if driver is None:
+            return
+        declared: dict[str, Declaration] = {}
+        moves = driver.begin()
+        declared.update(moves.declared)
+        # Facts of this very turn are in the record already, so replay delivers them.
+        queued = [effect for effect in queue if not isinstance(effect, Deliver)]
+        queue.clear()
+        queue.extend(queued)
+        for path, fact in facts:
+            if moves.end is not None:
+                raise Diverged(f"the record has an outcome of {path}, but the code ends before it")
+            moves = driver.deliver(path, fact)
+            declared.update(moves.declared)
+        self._check_open(driver, moves)
+        fresh = {path: d for path, d in declared.items() if path in driver.pending() and path not in cp.open}
+        winding = [path for path in driver.winding() if path in cp.open and not cp.open[path].winding]
+        end = moves.end
+        if fresh or winding or end is not None:
+            self._decide(Moved(now, tuple(fresh.values()), tuple(winding), end), turn, queue)
+
+    def _check_open(self, driver: Driver, moves: Moves) -> None:
+        pending = driver.pending()
+        for path, op in self.checkpoint.open.items():
+            found = pending.get(path)
+            if found is None:
+                waits = "ends" if moves.end is not None else f"waits for {', '.join(sorted(pending)) or 'nothing'}"
+                raise Diverged(f"the record has {path} open, but the code {waits} there")
+            kind, name = describe(found)
+            if kind != op.kind or (kind == SIGNAL and name != op.name):
+                raise Diverged(f"the record has {op.kind} {op.name} at {path}, but the code has {kind} {name} there")
+
+
+def ended(checkpoint: Checkpoint) -> bool:
+    """Whether the status is terminal."""
+    return checkpoint.status in TERMINAL

@@ -1,0 +1,166 @@
+"""What a flow can wait for. Awaiting an operation yields it to the driver, which answers with its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from stepwell.core.errors import DriverClosing, UsageError
+from stepwell.core.names import check_name
+
+if TYPE_CHECKING:
+    from stepwell.flow.definitions import Step
+
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+
+
+class Driving:
+    """Marks that flow code runs under a driver; `closing`: it is being taken out of memory."""
+
+    __slots__ = ("closing",)
+
+    def __init__(self) -> None:
+        self.closing = False
+
+
+driving: ContextVar[Driving | None] = ContextVar("stepwell_driving", default=None)
+
+
+def in_flow() -> bool:
+    """Whether the calling code is flow code under a driver."""
+    return driving.get() is not None
+
+
+class Operation(Generic[T]):
+    """Something that takes time and is recorded. Await it inside a flow."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Operation[T], T, T]:
+        state = driving.get()
+        if state is None:
+            raise UsageError(f"{self!r} was awaited outside a flow: call it inside an `async def` decorated with @flow")
+        if state.closing:
+            raise DriverClosing
+        return (yield self)
+
+
+class StepCall(Operation[T]):
+    """One call of a step, with its arguments."""
+
+    __slots__ = ("args", "kwargs", "step")
+
+    def __init__(self, step: Step[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.step = step
+        self.args = args
+        self.kwargs = kwargs
+
+    def __repr__(self) -> str:
+        return f"step {self.step.name}"
+
+
+class Sleep(Operation[None]):
+    """A durable timer."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __repr__(self) -> str:
+        return f"sleep({self.seconds:g})"
+
+
+class WaitFor(Operation[Any]):
+    """A wait for a signal."""
+
+    __slots__ = ("name", "seconds")
+
+    def __init__(self, name: str, seconds: float | None) -> None:
+        self.name = name
+        self.seconds = seconds
+
+    def __repr__(self) -> str:
+        return f"wait_for({self.name!r})"
+
+
+class Gather(Operation[list[Any]]):
+    """Several branches at once."""
+
+    __slots__ = ("branches",)
+
+    def __init__(self, branches: tuple[Awaitable[Any], ...]) -> None:
+        self.branches = branches
+
+    def __repr__(self) -> str:
+        return f"gather of {len(self.branches)}"
+
+
+def minutes(n: float) -> float:
+    """`n` minutes in seconds."""
+    return n * 60.0
+
+
+def hours(n: float) -> float:
+    """`n` hours in seconds."""
+    return n * 3600.0
+
+
+def days(n: float) -> float:
+    """`n` days in seconds."""
+    return n * 86400.0
+
+
+def _seconds(value: float | timedelta, what: str) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 3.2e9:
+        raise UsageError(f"expected {what} to be a number of seconds >= 0 or a timedelta, got {value!r}")
+    return float(seconds)
+
+
+def sleep(
+    seconds: float | timedelta = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
+) -> Operation[None]:
+    """Wait durably: `await sleep(30)`, `await sleep(hours=1)`. Costs no thread; survives restarts.
+
+    Raises:
+        UsageError: a negative or odd duration.
+    """
+    total = _seconds(seconds, "sleep()") + minutes * 60.0 + hours * 3600.0 + days * 86400.0
+    return Sleep(_seconds(total, "sleep()"))
+
+
+def wait_for(name: str, timeout: float | timedelta | None = None) -> Operation[Any]:
+    """Wait for the signal `name` and return its payload (plain JSON data). A signal that came before is kept.
+
+    Args:
+        name: the signal's name.
+        timeout: seconds (or a timedelta) after which `SignalTimeout` is raised; None waits for ever.
+    """
+    seconds = None if timeout is None else _seconds(timeout, "the timeout of wait_for()")
+    return WaitFor(check_name("signal", name), seconds)
+
+
+@overload
+def gather(b1: Awaitable[T1], b2: Awaitable[T2], /) -> Awaitable[tuple[T1, T2]]: ...
+@overload
+def gather(b1: Awaitable[T1], b2: Awaitable[T2], b3: Awaitable[T3], /) -> Awaitable[tuple[T1, T2, T3]]: ...
+@overload
+def gather(
+    b1: Awaitable[T1], b2: Awaitable[T2], b3: Awaitable[T3], b4: Awaitable[T4], /
+) -> Awaitable[tuple[T1, T2, T3, T4]]: ...
+@overload
+def gather(*branches: Awaitable[T]) -> Awaitable[list[T]]: ...
+def gather(*branches: Awaitable[Any]) -> Awaitable[Any]:
+    """Run operations (or `async def` helpers of the flow) side by side; returns their results in order.
+
+    If one fails, nothing new starts, what runs ends and is recorded, then the failure is raised here.
+    """
+    return Gather(branches)

@@ -1,0 +1,1 @@
+"""Redis: key names, Lua scripts, connections and the embedded server. Nothing above this package speaks Redis."""

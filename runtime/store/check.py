@@ -1,0 +1,176 @@
+"""Can the promises be kept on this server? Facts first (`check_server`), judgement second (`require_fit`).
+
+What a server does not tell (managed services hide CONFIG, stand-ins hide INFO) is None: unknown is no reason to
+refuse, but a reason for a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from redis import exceptions as rx
+
+from stepwell.core.errors import StoreError, StoreUnfit
+from stepwell.store.connect import address_of, explain
+
+__all__ = ["ServerFacts", "check_server", "require_fit"]
+
+OLDEST_REDIS = (6, 2)
+OLDEST_VALKEY = (8, 0)
+PROBE_TTL_MS = 1000
+
+Facts = Mapping[Any, object]  # a reply's names are text or bytes, as the server and redis-py like
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server says about itself; None where it does not tell."""
+
+    address: str
+    name: str = "redis"  # redis or valkey
+    version: tuple[int, ...] | None = None
+    mode: str | None = None  # standalone, cluster or sentinel
+    role: str | None = None  # primary or replica
+    primary: str | None = None  # host:port, where the role is replica
+    cluster_enabled: bool | None = None
+    maxmemory: int | None = None  # bytes, 0 = no limit
+    maxmemory_policy: str | None = None
+    used_memory: int | None = None  # bytes
+    aof_enabled: bool | None = None
+    appendfsync: str | None = None  # always, everysec or no
+    write_error: StoreError | None = None  # why a test write was refused
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Name and version for messages, for example `Redis 7.0.15`."""
+        version = ".".join(map(str, self.version)) if self.version else "of unknown version"
+        return f"{'Valkey' if self.name == 'valkey' else 'Redis'} {version}"
+
+
+def check_server(client: redis.Redis, *, probe_key: str = "stepwell:probe") -> ServerFacts:
+    """Ask a server for all that decides whether it can be used, and try one write.
+
+    `probe_key` is set for one second. Raises StoreUnreachable if there is no server to talk to.
+    """
+    address = address_of(client)
+    _greet(client, address)
+    info = _ask(client.info, address)
+    policy = _text(info, "maxmemory_policy") or _config(client, "maxmemory-policy", address)
+    appendfsync = _config(client, "appendfsync", address)
+    role = {"master": "primary", "slave": "replica"}.get(_text(info, "role") or "")
+    valkey = _text(info, "server_name") == "valkey" or "valkey_version" in info
+    return ServerFacts(
+        address=address,
+        name="valkey" if valkey else "redis",
+        version=_version(_text(info, "valkey_version") or _text(info, "redis_version")),
+        mode=_text(info, "server_mode") or _text(info, "redis_mode"),
+        role=role,
+        primary=f"{info.get('master_host')}:{info.get('master_port')}" if role == "replica" else None,
+        cluster_enabled=_flag(info, "cluster_enabled"),
+        maxmemory=_number(info, "maxmemory"),
+        maxmemory_policy=policy,
+        used_memory=_number(info, "used_memory"),
+        aof_enabled=_flag(info, "aof_enabled"),
+        appendfsync=appendfsync,
+        write_error=_try_write(client, probe_key, address),
+        warnings=_warnings(info, policy, appendfsync),
+    )
+
+
+def require_fit(facts: ServerFacts) -> None:
+    """Raise StoreUnfit, with what to change, if a promise could not be kept on this server."""
+    where = f"the server at {facts.address}"
+    if facts.mode == "sentinel":
+        raise StoreUnfit(f"{where} is a Sentinel: give the URL of the primary that it watches")
+    if facts.cluster_enabled or facts.mode == "cluster":
+        raise StoreUnfit(f"{where} runs in cluster mode, which is not supported yet: give one without cluster mode")
+    oldest = OLDEST_VALKEY if facts.name == "valkey" else OLDEST_REDIS
+    if facts.version and facts.version < oldest:
+        raise StoreUnfit(f"{where} is too old ({facts.title}): Redis 6.2 or newer or Valkey 8 or newer is needed")
+    if facts.role == "replica":
+        raise StoreUnfit(f"{where} is a read-only replica: give the URL of its primary ({facts.primary})")
+    if facts.maxmemory and facts.maxmemory_policy not in (None, "noeviction"):
+        raise StoreUnfit(
+            f"{where} may evict data (maxmemory-policy {facts.maxmemory_policy}), which would lose executions: "
+            "run CONFIG SET maxmemory-policy noeviction there, and put it into its configuration"
+        )
+    if facts.write_error:
+        raise facts.write_error
+
+
+def _greet(client: redis.Redis, address: str) -> None:
+    """Connect, so that what comes later is an answer to a question and not to the handshake."""
+    try:
+        client.ping()
+    except rx.NoPermissionError:
+        return
+    except (rx.RedisError, OSError) as error:
+        raise explain(error, address) from error
+
+
+def _ask(ask: Callable[[], Facts], address: str) -> Facts:
+    """The answer, or nothing where the server refuses to tell; a broken connection or wrong password is raised."""
+    try:
+        return ask()
+    except rx.ResponseError:
+        return {}
+    except (rx.RedisError, OSError) as error:
+        raise explain(error, address) from error
+
+
+def _config(client: redis.Redis, name: str, address: str) -> str | None:
+    answer = _ask(lambda: client.config_get(name), address)
+    return _text({str(_plain(key)): value for key, value in answer.items()}, name)
+
+
+def _try_write(client: redis.Redis, key: str, address: str) -> StoreError | None:
+    try:
+        client.set(key, b"1", px=PROBE_TTL_MS)
+    except rx.ResponseError as error:
+        return explain(error, address)
+    except (rx.RedisError, OSError) as error:
+        raise explain(error, address) from error
+    return None
+
+
+def _warnings(info: Facts, policy: str | None, appendfsync: str | None) -> tuple[str, ...]:
+    found = []
+    if not info:
+        found.append("the server does not answer INFO: its version, role and memory limit are unknown")
+    if policy is None:
+        found.append("the maxmemory-policy is unknown: make sure that it is noeviction")
+    elif policy != "noeviction" and not _number(info, "maxmemory"):
+        found.append(f"the maxmemory-policy is {policy}: as soon as a maxmemory is set, executions could be evicted")
+    if _flag(info, "aof_enabled") is False:
+        found.append("the append-only file is off: a crash of the server loses what happened since its last snapshot")
+    if appendfsync is None:
+        found.append("the appendfsync setting is unknown (CONFIG GET is refused)")
+    return tuple(found)
+
+
+def _plain(value: object) -> object:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _text(info: Facts, name: str) -> str | None:
+    value = _plain(info.get(name))
+    return None if value is None or value == "" else str(value)
+
+
+def _number(info: Facts, name: str) -> int | None:
+    text = _text(info, name)
+    return int(text) if text and text.isdigit() else None
+
+
+def _flag(info: Facts, name: str) -> bool | None:
+    number = _number(info, name)
+    return None if number is None else bool(number)
+
+
+def _version(text: str | None) -> tuple[int, ...] | None:
+    numbers = [part for part in (text or "").split("-")[0].split(".") if part.isdigit()]
+    return tuple(map(int, numbers)) or None

@@ -1,0 +1,120 @@
+"""What waits for a partition's owner: commands and doorbells in its inbox, due executions in its indexes.
+
+Reading changes nothing; entries leave the inbox only by the scripts that apply or bury them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+import redis
+
+from stepwell.store.keys import Keys
+from stepwell.store.link import Link
+from stepwell.store.replies import items_of, number, scored, streams_of, text
+from stepwell.store.requests import Command
+from stepwell.store.scripts import Scripts
+
+__all__ = ["COMMAND_FORMAT", "START", "Entry", "InboxStore"]
+
+COMMAND_FORMAT: Final = "1"
+
+# Where a stream begins: reading after it yields the first entry.
+START: Final = "0-0"
+
+_PAGE: Final = 500
+
+# The share of the socket timeout that a read may block.
+_BLOCK_SHARE: Final = 0.8
+
+
+class Entry(msgspec.Struct):
+    """One inbox entry. Anyone may write to a stream, so any field may be missing or odd.
+
+    Commands carry `type` (`signal cancel retry ...`), `execution`, `command` (its id), `data` (JSON), `at` (ms) and
+    `v` (`COMMAND_FORMAT`); doorbells carry `type` `start`, `execution`, `at` and `v`.
+    """
+
+    partition: int
+    entry_id: str
+    fields: dict[str, bytes]
+
+
+class InboxStore:
+    """Reads what is to be done in partitions. Raises LinkDown, StoreRefused or StoreError."""
+
+    def __init__(self, client: redis.Redis, keys: Keys, scripts: Scripts) -> None:
+        self._link = Link(client, keys, scripts)
+        self._keys = keys
+        self._streams = {part.inbox: part.number for part in keys.parts}
+        timeout = client.get_connection_kwargs().get("socket_timeout")
+        self.block_ms_max = int(timeout * 1000 * _BLOCK_SHARE) if timeout else 60_000
+        """The longest that `read` blocks: longer would look like a dead connection."""
+
+    def read(self, after: Mapping[int, str], block_ms: int | None, count: int) -> list[Entry]:
+        """Entries of several partitions, each after the id given (`START` for all), at most `count` of each.
+
+        Waits up to `block_ms` (at most `block_ms_max`) for the first one; None does not wait.
+        """
+        if not after:
+            return []
+        command: Command = ["XREAD", "COUNT", count]
+        if block_ms is not None:
+            # BLOCK 0 would wait for ever.
+            command += ["BLOCK", max(1, min(block_ms, self.block_ms_max))]
+        command.append("STREAMS")
+        command += [self._keys.inbox(partition) for partition in after]
+        command += after.values()
+        (raw,) = self._link.call([command])
+        return [
+            Entry(self._streams[stream], entry_id, fields)
+            for stream, entries in streams_of(raw)
+            for entry_id, fields in entries
+        ]
+
+    def scan(self, partition: int, after: str, count: int) -> list[Entry]:
+        """The next `count` entries of one partition after an id (`START` for the first)."""
+        return self.read({partition: after}, None, count)
+
+    def due(self, partition: int, now_ms: int, limit: int) -> list[tuple[str, float]]:
+        """Unfinished executions due by now with their due times in ms (0 = at once), the most overdue first."""
+        live = self._keys.live(partition)
+        (raw,) = self._link.call([["ZRANGEBYSCORE", live, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, limit]])
+        return scored(raw)
+
+    def unfinished(self, partition: int) -> Iterator[list[tuple[str, float]]]:
+        """All unfinished executions with their due times, in chunks and in no order.
+
+        Whatever is unfinished all the while is seen; an execution may be seen twice.
+        """
+        return self._scan_members(self._keys.live(partition))
+
+    def parked(self, partition: int) -> list[str]:
+        """The ids of the parked executions."""
+        key = self._keys.by(partition, "parked")
+        return list(dict.fromkeys(member for chunk in self._scan_members(key) for member, _ in chunk))
+
+    def send(self, partition: int, fields: Mapping[str, str | bytes | int]) -> str:
+        """Adds an entry and returns its id. After LinkDown it may be there or not; sent again it may be there twice."""
+        command: Command = ["XADD", self._keys.inbox(partition), "*"]
+        for name, value in fields.items():
+            command += [name, value]
+        (raw,) = self._link.call([command])
+        return text(raw)
+
+    def lengths(self) -> list[int]:
+        """How many entries wait, by partition."""
+        return [number(raw) for raw in self._link.call([["XLEN", part.inbox] for part in self._keys.parts])]
+
+    def _scan_members(self, key: str) -> Iterator[list[tuple[str, float]]]:
+        cursor = "0"
+        while True:
+            (raw,) = self._link.call([["ZSCAN", key, cursor, "COUNT", _PAGE]])
+            position, members = items_of(raw)
+            if found := scored(members):
+                yield found
+            cursor = text(position)
+            if cursor == "0":
+                return

@@ -1,0 +1,173 @@
+"""The right to write partitions: granted under growing epochs, renewed, released, taken from the dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import redis
+
+from stepwell.core.errors import StoreError
+from stepwell.store.keys import Keys
+from stepwell.store.link import Link
+from stepwell.store.replies import items_of, number, text
+from stepwell.store.requests import Command
+from stepwell.store.scripts import Scripts
+
+__all__ = ["Grant", "Held", "LeaseHolder", "LeaseStore", "Lost", "Renewed", "parse_lease"]
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """A partition is ours. `value` fences every write, `clean` says that the holder before released it.
+
+    `seq` is the partition's commit counter at that moment.
+    """
+
+    partition: int
+    epoch: int
+    value: str
+    clean: bool
+    seq: int
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Another one holds the partition, under that lease value."""
+
+    partition: int
+    value: str
+
+
+class Renewed(msgspec.Struct, frozen=True):
+    """The lease is good for another TTL. `retaken`: it had vanished, but nobody was granted it since."""
+
+    partition: int
+    seq: int
+    retaken: bool
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The lease is no longer ours; `holder` is the one there is, '' for none."""
+
+    partition: int
+    holder: str
+
+
+class LeaseHolder(msgspec.Struct, frozen=True):
+    """What a lease value says about its holder; `host_info` is `host,boot,pid,start`."""
+
+    owner: str
+    epoch: int
+    incarnation: str
+    host_info: str
+
+
+def parse_lease(value: str) -> LeaseHolder | None:
+    """Takes a lease value apart; None where Stepwell did not write it."""
+    parts = value.split("|")
+    if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdigit()):
+        return None
+    return LeaseHolder(parts[0], int(parts[1]), parts[2], parts[3])
+
+
+class LeaseStore:
+    """Leases of many partitions at once, one round trip each call. Raises LinkDown, StoreRefused or StoreError."""
+
+    def __init__(self, client: redis.Redis, keys: Keys, scripts: Scripts) -> None:
+        self._link = Link(client, keys, scripts)
+        self._keys = keys
+        self._scripts = scripts
+
+    def acquire(
+        self,
+        partitions: Sequence[int],
+        owner: str,
+        incarnation: str,
+        host_info: str,
+        ttl_ms: int,
+        now_ms: int | None = None,
+    ) -> list[Grant | Held]:
+        """Asks for partitions; one answer each, in order. Asking again after a lost reply gets the same grants.
+
+        `now_ms` (default: the server's time) only sees to it that epochs grow even when Redis lost the last one.
+        """
+        for name, given in (("owner", owner), ("incarnation", incarnation), ("host_info", host_info)):
+            if not given or "|" in given:
+                raise ValueError(f"{name} must be text without '|', got {given!r}")
+        now = self.server_time_ms() if now_ms is None else now_ms
+        script = self._scripts.lease_acquire
+        parts = [self._keys.parts[partition] for partition in partitions]
+        raws = self._link.call(
+            [
+                ["EVALSHA", script, 3, part.lease, part.epoch, part.seq, now, ttl_ms, owner, incarnation, host_info]
+                for part in parts
+            ]
+        )
+        return [_acquired(partition, raw) for partition, raw in zip(partitions, raws, strict=True)]
+
+    def renew(self, grants: Sequence[Grant], ttl_ms: int) -> list[Renewed | Lost]:
+        """Lengthens leases; one answer each, in order."""
+        script = self._scripts.lease_renew
+        parts = [self._keys.parts[grant.partition] for grant in grants]
+        raws = self._link.call(
+            [
+                ["EVALSHA", script, 3, part.lease, part.epoch, part.seq, grant.value, grant.epoch, ttl_ms]
+                for grant, part in zip(grants, parts, strict=True)
+            ]
+        )
+        return [_renewed(grant.partition, raw) for grant, raw in zip(grants, raws, strict=True)]
+
+    def release(self, grants: Sequence[Grant]) -> list[bool]:
+        """Gives leases back, remembering that nothing was interrupted; False where one was not ours any more."""
+        parts = [self._keys.parts[grant.partition] for grant in grants]
+        raws = self._link.call(
+            [
+                ["EVALSHA", self._scripts.lease_release, 2, part.lease, part.epoch, grant.value, grant.epoch]
+                for grant, part in zip(grants, parts, strict=True)
+            ]
+        )
+        return [_is_ok(raw) for raw in raws]
+
+    def free(self, partition: int, value: str) -> bool:
+        """Removes a dead process' lease; False where another one holds the partition."""
+        lease = self._keys.lease(partition)
+        (raw,) = self._link.call([["EVALSHA", self._scripts.lease_free, 1, lease, value]])
+        return _is_ok(raw)
+
+    def read(self, partitions: Iterable[int]) -> dict[int, str]:
+        """The lease values of those partitions that are held."""
+        wanted = list(partitions)
+        raws = self._link.call([["GET", self._keys.lease(partition)] for partition in wanted])
+        return {partition: text(raw) for partition, raw in zip(wanted, raws, strict=True) if raw is not None}
+
+    def server_time_ms(self) -> int:
+        """The server's wall clock in milliseconds since the epoch, rounded down."""
+        return server_time_ms(self._link)
+
+
+def server_time_ms(link: Link) -> int:
+    """The server's wall clock in milliseconds since the epoch, rounded down."""
+    ask: Command = ["TIME"]
+    seconds, micros = items_of(link.call([ask])[0])
+    return number(seconds) * 1000 + number(micros) // 1000
+
+
+def _acquired(partition: int, raw: object) -> Grant | Held:
+    answer = items_of(raw)
+    if answer and answer[0] == b"GRANTED":
+        return Grant(partition, number(answer[1]), text(answer[2]), answer[3] == b"1", number(answer[4]))
+    if answer and answer[0] == b"HELD":
+        return Held(partition, text(answer[1]))
+    raise StoreError(f"asking for the lease of partition {partition}, the server answered {raw!r:.200}")
+
+
+def _renewed(partition: int, raw: object) -> Renewed | Lost:
+    answer = items_of(raw)
+    if answer and answer[0] == b"OK":
+        return Renewed(partition, number(answer[1]), answer[2] == b"1")
+    if answer and answer[0] == b"LOST":
+        return Lost(partition, text(answer[1]))
+    raise StoreError(f"renewing the lease of partition {partition}, the server answered {raw!r:.200}")
+
+
+def _is_ok(raw: object) -> bool:
+    return items_of(raw)[:1] == [b"OK"]

@@ -1,0 +1,89 @@
+-- commit: writes what one decision changed in an execution's row, under the partition's lease.
+--
+-- KEYS  1 lease  2 row  3 seq  4 live  5 by:<status before>  6 by:<status after>  7 inbox  8 events
+--       9.. one cmd hash for each applied command that has an outcome
+--       Trailing keys that this commit does not use may be left out.
+-- ARGV  1 lease value  2 expected rev  3 next rev  4 commit id  5 now (ms)  6 execution id
+--       7 live: keep, drop or a score  8 status before  9 status after
+--       10 event ('' = none)  11 channel that hears of the end ('' = none)
+--       12 number of deleted fields  13 number of applied commands
+--       then the deleted fields
+--       then for each applied command: inbox entry id ('' = none), outcome ('' = none), channel
+--       then pairs of field and value
+-- Answers
+--       OK                                      written
+--       DUP                                     this very commit was written before; nothing changed
+--       {FENCED, current lease or ''}           the caller does not hold the lease
+--       {CONFLICT, stored rev, stored commit}   the row is elsewhere; -1: no row, or none with a readable rev
+--       An error reply means that the row did not change: it is written last.
+
+local lease = redis.call('GET', KEYS[1])
+if lease ~= ARGV[1] then return {'FENCED', lease or ''} end
+
+local stored = redis.call('HMGET', KEYS[2], 'rev', 'commit')
+if stored[2] == ARGV[4] then
+  -- Written again so that a WAIT or WAITAOF after it on this connection covers the commit.
+  redis.call('HSET', KEYS[2], 'commit', ARGV[4])
+  return {ok = 'DUP'}
+end
+if stored[1] ~= ARGV[2] then
+  local rev = stored[1] and string.match(stored[1], '^%d+$')
+  return {'CONFLICT', rev or '-1', stored[2] or ''}
+end
+
+local dels, applied = tonumber(ARGV[12]), tonumber(ARGV[13])
+local commands = 14 + dels
+local first = commands + 3 * applied
+local last = #ARGV
+if (last - first) % 2 ~= 1 then
+  return redis.error_reply('ERR commit needs pairs of field and value')
+end
+for i = commands, first - 1, 3 do
+  if ARGV[i] ~= '' and not string.find(ARGV[i], '^%d+%-%d+$') then
+    return redis.error_reply('ERR commit got a malformed inbox entry id')
+  end
+end
+
+if ARGV[7] == 'drop' then
+  redis.call('ZREM', KEYS[4], ARGV[6])
+elseif ARGV[7] ~= 'keep' then
+  redis.call('ZADD', KEYS[4], ARGV[7], ARGV[6])
+end
+local moved = ARGV[8] ~= ARGV[9]
+if moved then
+  redis.call('ZREM', KEYS[5], ARGV[6])
+  redis.call('ZADD', KEYS[6], ARGV[5], ARGV[6])
+end
+if ARGV[10] ~= '' then
+  redis.call('XADD', KEYS[8], 'MAXLEN', '~', '10000', '*', 'e', ARGV[10])
+end
+if applied > 0 then
+  local k = 9
+  for i = commands, first - 1, 3 do
+    if ARGV[i + 1] ~= '' then
+      redis.call('HSET', KEYS[k], 'outcome', ARGV[i + 1], 'at', ARGV[5])
+      redis.call('PEXPIRE', KEYS[k], '3600000')
+      k = k + 1
+    end
+  end
+end
+redis.call('INCR', KEYS[3])
+for i = commands, first - 1, 3 do
+  if ARGV[i] ~= '' then redis.call('XDEL', KEYS[7], ARGV[i]) end
+end
+
+for i = 14, commands - 1, 1000 do
+  redis.call('HDEL', KEYS[2], unpack(ARGV, i, math.min(i + 999, commands - 1)))
+end
+while last - first > 999 do
+  redis.call('HSET', KEYS[2], unpack(ARGV, first, first + 999))
+  first = first + 1000
+end
+redis.call('HSET', KEYS[2], 'rev', ARGV[3], 'commit', ARGV[4], 'updated_at', ARGV[5], unpack(ARGV, first, last))
+if moved then redis.call('HSET', KEYS[2], 'status', ARGV[9]) end
+
+for i = commands, commands + 3 * applied - 1, 3 do
+  if ARGV[i + 1] ~= '' then redis.call('PUBLISH', ARGV[i + 2], ARGV[i + 1]) end
+end
+if ARGV[11] ~= '' then redis.call('PUBLISH', ARGV[11], ARGV[9]) end
+return {ok = 'OK'}

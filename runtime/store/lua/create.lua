@@ -1,0 +1,31 @@
+-- create: makes a queued execution where none is; run by clients, needs no lease.
+--
+-- KEYS  1 row  2 by:queued  3 live  4 inbox  5 events
+-- ARGV  1 execution id  2 flow  3 hash of the input  4 now (ms)  5 live score  6 event ('' = none)
+--       7.. pairs of field and value
+-- Answers
+--       {CREATED}                            row, indexes and doorbell are written
+--       {EXISTS, flow, input hash, status}   a row is there; nothing is written
+
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  local row = redis.call('HMGET', KEYS[1], 'flow', 'input_hash', 'status')
+  return {'EXISTS', row[1] or '', row[2] or '', row[3] or ''}
+end
+local first, last = 7, #ARGV
+if (last - first) % 2 ~= 1 then
+  return redis.error_reply('ERR create needs pairs of field and value')
+end
+
+redis.call('ZADD', KEYS[3], ARGV[5], ARGV[1])
+redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
+redis.call('XADD', KEYS[4], '*', 'type', 'start', 'execution', ARGV[1], 'at', ARGV[4], 'v', '1')
+if ARGV[6] ~= '' then
+  redis.call('XADD', KEYS[5], 'MAXLEN', '~', '10000', '*', 'e', ARGV[6])
+end
+while last - first > 999 do
+  redis.call('HSET', KEYS[1], unpack(ARGV, first, first + 999))
+  first = first + 1000
+end
+redis.call('HSET', KEYS[1], 'rev', '1', 'status', 'queued', 'flow', ARGV[2], 'input_hash', ARGV[3],
+  'created_at', ARGV[4], 'updated_at', ARGV[4], unpack(ARGV, first, last))
+return {'CREATED'}

@@ -1,0 +1,20 @@
+-- lease_renew: lengthens a lease, or takes it back when it vanished and nobody was granted it since.
+--
+-- KEYS  1 lease  2 epoch  3 seq
+-- ARGV  1 lease value  2 epoch of that grant  3 TTL (ms)
+-- Answers
+--       {OK, seq, retaken}              retaken is 1 when the lease was gone and the epoch still showed this grant
+--       {LOST, current lease or ''}     another grant was made, or the lease was released
+
+local lease = redis.call('GET', KEYS[1])
+local seq = redis.call('GET', KEYS[3]) or '0'
+if lease == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  return {'OK', seq, '0'}
+end
+local epoch = redis.call('GET', KEYS[2])
+if not lease and (epoch == ARGV[2] or epoch == ARGV[2] .. '|clean') then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
+  return {'OK', seq, '1'}
+end
+return {'LOST', lease or ''}

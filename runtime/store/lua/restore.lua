@@ -1,0 +1,53 @@
+-- restore: brings a row back from its owner's memory after Redis lost acknowledged commits.
+--
+-- KEYS  1 lease  2 row  3 seq  4 live  5.. by:<status> for every status
+-- ARGV  1 lease value  2 rev  3 commit id  4 now (ms)  5 execution id  6 live: drop or a score
+--       7 status  8 position of by:<status> in KEYS  9 channel that hears of the end ('' = none)
+--       10.. pairs of field and value: the whole row but for status, rev, commit and updated_at
+-- Answers
+--       OK                                      the row is as given
+--       DUP                                     this very restore (or the commit itself) is there; nothing changed
+--       {FENCED, current lease or ''}           the caller does not hold the lease
+--       {CONFLICT, stored rev, stored commit}   the stored row is not older: it is left alone
+
+local lease = redis.call('GET', KEYS[1])
+if lease ~= ARGV[1] then return {'FENCED', lease or ''} end
+
+local stored = redis.call('HMGET', KEYS[2], 'rev', 'commit')
+if stored[1] == ARGV[2] and stored[2] == ARGV[3] then
+  redis.call('HSET', KEYS[2], 'commit', ARGV[3])
+  return {ok = 'DUP'}
+end
+local rev = stored[1] and string.match(stored[1], '^%d+$')
+if rev and tonumber(rev) >= tonumber(ARGV[2]) then
+  return {'CONFLICT', rev, stored[2] or ''}
+end
+local first, last = 10, #ARGV
+if (last - first) % 2 ~= 1 then
+  return redis.error_reply('ERR restore needs pairs of field and value')
+end
+local by = tonumber(ARGV[8])
+if by < 5 or by > #KEYS then
+  return redis.error_reply('ERR restore got no index for the status')
+end
+
+if ARGV[6] == 'drop' then
+  redis.call('ZREM', KEYS[4], ARGV[5])
+else
+  redis.call('ZADD', KEYS[4], ARGV[6], ARGV[5])
+end
+for i = 5, #KEYS do
+  if i ~= by then redis.call('ZREM', KEYS[i], ARGV[5]) end
+end
+redis.call('ZADD', KEYS[by], ARGV[4], ARGV[5])
+redis.call('INCR', KEYS[3])
+
+redis.call('DEL', KEYS[2])
+while last - first > 999 do
+  redis.call('HSET', KEYS[2], unpack(ARGV, first, first + 999))
+  first = first + 1000
+end
+redis.call('HSET', KEYS[2], 'rev', ARGV[2], 'commit', ARGV[3], 'updated_at', ARGV[4], 'status', ARGV[7],
+  unpack(ARGV, first, last))
+if ARGV[9] ~= '' then redis.call('PUBLISH', ARGV[9], ARGV[7]) end
+return {ok = 'OK'}

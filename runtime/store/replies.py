@@ -1,0 +1,183 @@
+"""What the store answers: one small type per row of the reply table, and readers for raw Redis replies.
+
+Raw replies differ between RESP2 and RESP3 (flat lists against maps, text against numbers); the readers take both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from redis.exceptions import RedisError
+
+__all__ = [
+    "TRANSIENT",
+    "Broken",
+    "Buried",
+    "Committed",
+    "Conflict",
+    "Created",
+    "Exists",
+    "Failure",
+    "Fenced",
+    "Loaded",
+    "Refused",
+    "Reply",
+    "failure",
+    "fields_of",
+    "items_of",
+    "number",
+    "scored",
+    "text",
+]
+
+TRANSIENT: Final = frozenset(
+    {"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY"}
+)
+
+# Redis 6.2 wraps what a command inside a script answered: "Error running script (...): ... -OOM command ...".
+_WRAPPED = re.compile(r"@user_script.*?-([A-Z]+) ", re.DOTALL)
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """The row is as the request wanted it; `dup` when an earlier sending of the same request did it."""
+
+    dup: bool = False
+
+
+class Fenced(msgspec.Struct, frozen=True):
+    """The caller does not hold the partition's lease; `holder` is the lease there is, '' for none."""
+
+    holder: str
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """The row has another revision than expected; `stored_rev` is -1 where there is no row (or no readable rev)."""
+
+    stored_rev: int
+    stored_commit: str
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A row's fields; empty where there is no row."""
+
+    fields: dict[str, bytes]
+
+
+class Buried(msgspec.Struct, frozen=True):
+    """The entry is among the dead letters; `dup` when it had left the inbox before."""
+
+    dup: bool = False
+
+
+class Created(msgspec.Struct, frozen=True):
+    """The execution is new and queued."""
+
+
+class Exists(msgspec.Struct, frozen=True):
+    """There is an execution with that id already; nothing was written."""
+
+    flow: str
+    input_hash: str
+    status: str
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The server can't do it now (full, read-only, loading, ...); nothing was written; send it again later.
+
+    `kind` is the server's word for it, one of `TRANSIENT`; `reason` its sentence.
+    """
+
+    reason: str
+    kind: str
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """An answer that no healthy store gives: a key of a foreign type, or a fault in Stepwell. No row was changed."""
+
+    message: str
+
+
+Failure = Refused | Broken
+Reply = Committed | Fenced | Conflict | Loaded | Buried | Created | Exists | Refused | Broken
+
+
+def failure(error: RedisError) -> Failure:
+    """Sorts a server's error reply: may pass by itself, or not."""
+    message = str(error)
+    code = getattr(error, "status_code", None) or message.split(" ", 1)[0]
+    if code not in TRANSIENT:
+        wrapped = _WRAPPED.search(message)
+        if wrapped and wrapped[1] in TRANSIENT:
+            code = wrapped[1]
+    if code in TRANSIENT:
+        return Refused(message, code)
+    return Broken(message)
+
+
+def text(raw: object) -> str:
+    """A string from a reply; bytes that are no UTF-8 are shown escaped; nil is ''."""
+    if isinstance(raw, bytes):
+        return raw.decode("utf-8", "backslashreplace")
+    return "" if raw is None else str(raw)
+
+
+def number(raw: object) -> int:
+    """A whole number from a reply, 0 for nil. Raises ValueError for anything else."""
+    if isinstance(raw, int):
+        return raw
+    return int(text(raw) or "0")
+
+
+def items_of(raw: object) -> list[object]:
+    """The elements of an array reply; nil is the empty one. Raises TypeError where it is none."""
+    if raw is None:
+        return []
+    if isinstance(raw, list):
+        return raw
+    if isinstance(raw, set | tuple):
+        return list(raw)
+    raise TypeError(f"expected an array from the server, got {type(raw).__name__}")
+
+
+def _pairs(raw: object) -> list[tuple[object, object]]:
+    if isinstance(raw, dict):
+        return list(raw.items())
+    flat = items_of(raw)
+    if flat and isinstance(flat[0], list):
+        return [(pair[0], pair[1]) for pair in flat if isinstance(pair, list)]
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def fields_of(raw: object) -> dict[str, bytes]:
+    """The fields of a hash or a stream entry."""
+    return {text(name): value for name, value in _pairs(raw) if isinstance(value, bytes)}
+
+
+def scored(raw: object) -> list[tuple[str, float]]:
+    """Members of a sorted set with their scores."""
+    return [(text(member), _score(score)) for member, score in _pairs(raw)]
+
+
+def _score(raw: object) -> float:
+    return raw if isinstance(raw, float) else float(text(raw))
+
+
+def streams_of(raw: object) -> list[tuple[str, list[tuple[str, dict[str, bytes]]]]]:
+    """What XREAD answers: for each stream its entries, oldest first."""
+    return [(text(stream), entries_of(entries)) for stream, entries in _pairs(raw)]
+
+
+def entries_of(raw: object) -> list[tuple[str, dict[str, bytes]]]:
+    """Entries of one stream: id and fields. A deleted entry (nil fields) has none."""
+    return [(text(entry[0]), fields_of(entry[1])) for entry in items_of(raw) if isinstance(entry, list)]
+
+
+def decoded(raw: object, decode: Callable[[list[object]], Reply]) -> Reply:
+    """Decodes a script's array answer; one that does not fit is `Broken`, never an exception in the caller's loop."""
+    try:
+        return decode(items_of(raw))
+    except (TypeError, ValueError, IndexError) as error:
+        return Broken(f"the server answered {raw!r:.200}, which this version does not understand ({error})")

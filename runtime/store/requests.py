@@ -1,0 +1,324 @@
+"""What an execution's owner asks of the store: one struct per script, each a single command on the wire.
+
+A request may be sent again whenever its reply was lost: every script recognises what it has done before.
+Building the command is on the path of every step, so these are plain structs with precomputed key names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Protocol
+
+import msgspec
+
+from stepwell.store.keys import STATUSES, Keys, PartitionKeys
+from stepwell.store.replies import (
+    Broken,
+    Buried,
+    Committed,
+    Conflict,
+    Created,
+    Exists,
+    Failure,
+    Fenced,
+    Loaded,
+    Refused,
+    Reply,
+    decoded,
+    fields_of,
+    number,
+    text,
+)
+from stepwell.store.scripts import Scripts
+
+__all__ = [
+    "DROP",
+    "KEEP",
+    "Applied",
+    "Broken",
+    "Buried",
+    "Command",
+    "Commit",
+    "Committed",
+    "Conflict",
+    "Create",
+    "Created",
+    "DeadLetter",
+    "Exists",
+    "Failure",
+    "Fenced",
+    "Load",
+    "Loaded",
+    "Refused",
+    "Reply",
+    "Request",
+    "Restore",
+]
+
+Command = list[str | bytes | int]
+
+KEEP = "keep"
+DROP = "drop"
+
+_COMMITTED = Committed()
+_COMMITTED_BEFORE = Committed(dup=True)
+_BURIED = Buried()
+_BURIED_BEFORE = Buried(dup=True)
+_CREATED = Created()
+
+
+class Request(Protocol):
+    """Something that Link can send: a full command, and what its reply means."""
+
+    def args(self, keys: Keys, scripts: Scripts) -> Command:
+        """The command with all its arguments."""
+        ...
+
+    def parse(self, raw: object) -> Reply:
+        """What a reply that is no error means."""
+        ...
+
+
+class Applied(msgspec.Struct):
+    """A command whose effect this commit holds.
+
+    `entry_id` is its inbox entry ('' when it has none). A doorbell has no `command_id` and no `outcome`; of a command
+    that has both, the outcome (JSON) is kept for an hour and published to whoever waits for it.
+    """
+
+    entry_id: str
+    command_id: str = ""
+    outcome: bytes = b""
+
+
+class Commit(msgspec.Struct):
+    """Writes what one decision changed in a row. `live` is `KEEP`, `DROP` or the next due time in ms as text."""
+
+    partition: int
+    execution_id: str
+    lease: str
+    expected_rev: int
+    commit_id: str
+    now_ms: int
+    sets: list[tuple[str, bytes]]
+    status_from: str
+    status_to: str
+    live: str = KEEP
+    dels: Sequence[str] = ()
+    applied: Sequence[Applied] = ()
+    event: bytes = b""
+    ended: bool = False
+
+    def args(self, keys: Keys, scripts: Scripts) -> Command:
+        """The command; keys that this commit does not touch are left out."""
+        part = keys.parts[self.partition]
+        named: list[str] = [part.lease, part.row + self.execution_id, part.seq, part.live]
+        dels = self.dels
+        tail: list[str | bytes] = []
+        if self.status_from != self.status_to or self.applied or self.event:
+            named += (part.by[self.status_from], part.by[self.status_to])
+            if self.applied or self.event:
+                named += (part.inbox, part.events)
+                tail = self._applied(part, named)
+        command: Command = [
+            "EVALSHA",
+            scripts.commit,
+            len(named),
+            *named,
+            self.lease,
+            self.expected_rev,
+            self.expected_rev + 1,
+            self.commit_id,
+            self.now_ms,
+            self.execution_id,
+            self.live,
+            self.status_from,
+            self.status_to,
+            self.event,
+            part.ended + self.execution_id if self.ended else "",
+            len(dels),
+            len(self.applied),
+        ]
+        if dels:
+            command += dels
+        if tail:
+            command += tail
+        command += chain.from_iterable(self.sets)
+        return command
+
+    def _applied(self, part: PartitionKeys, named: list[str]) -> list[str | bytes]:
+        tail: list[str | bytes] = []
+        for done in self.applied:
+            answered = bool(done.command_id and done.outcome)
+            if answered:
+                named.append(part.cmd + done.command_id)
+            tail += (
+                done.entry_id,
+                done.outcome if answered else "",
+                part.done + done.command_id if answered else "",
+            )
+        return tail
+
+    def parse(self, raw: object) -> Reply:
+        """Committed, Fenced or Conflict."""
+        return _COMMITTED if raw == b"OK" else _fenced_reply(raw)
+
+
+class Restore(msgspec.Struct):
+    """Brings back a row that Redis lost, as its owner remembers it.
+
+    `fields` is the whole row but for `status rev commit updated_at`; `live` is `DROP` or a due time in ms as text.
+    """
+
+    partition: int
+    execution_id: str
+    lease: str
+    rev: int
+    commit_id: str
+    now_ms: int
+    status: str
+    live: str
+    fields: list[tuple[str, bytes]]
+    ended: bool = False
+
+    def args(self, keys: Keys, scripts: Scripts) -> Command:
+        """The command, with every status index among its keys."""
+        part = keys.parts[self.partition]
+        named = [part.lease, part.row + self.execution_id, part.seq, part.live, *part.by.values()]
+        command: Command = [
+            "EVALSHA",
+            scripts.restore,
+            len(named),
+            *named,
+            self.lease,
+            self.rev,
+            self.commit_id,
+            self.now_ms,
+            self.execution_id,
+            self.live,
+            self.status,
+            5 + STATUSES.index(self.status),
+            part.ended + self.execution_id if self.ended else "",
+        ]
+        command += chain.from_iterable(self.fields)
+        return command
+
+    def parse(self, raw: object) -> Reply:
+        """Committed, Fenced or Conflict (the stored row is not older)."""
+        return _COMMITTED if raw == b"OK" else _fenced_reply(raw)
+
+
+class Load(msgspec.Struct):
+    """Reads a whole row."""
+
+    execution_id: str
+
+    def args(self, keys: Keys, scripts: Scripts) -> Command:
+        """The command."""
+        return ["HGETALL", keys.row(self.execution_id)]
+
+    def parse(self, raw: object) -> Reply:
+        """Loaded; without fields where there is no row."""
+        try:
+            return Loaded(fields_of(raw))
+        except (TypeError, ValueError) as error:
+            return Broken(f"the server answered {raw!r:.200} to HGETALL of {self.execution_id} ({error})")
+
+
+class DeadLetter(msgspec.Struct):
+    """Moves an inbox entry to the dead letters; `fields` is the entry as JSON, `outcome` answers the sender."""
+
+    partition: int
+    lease: str
+    entry_id: str
+    reason: str
+    fields: bytes
+    now_ms: int
+    command_id: str = ""
+    outcome: bytes = b""
+
+    def args(self, keys: Keys, scripts: Scripts) -> Command:
+        """The command."""
+        part = keys.parts[self.partition]
+        named = [part.lease, part.dead, part.inbox]
+        answered = bool(self.command_id and self.outcome)
+        if answered:
+            named.append(part.cmd + self.command_id)
+        return [
+            "EVALSHA",
+            scripts.dead_letter,
+            len(named),
+            *named,
+            self.lease,
+            self.entry_id,
+            self.reason,
+            self.fields,
+            self.now_ms,
+            self.outcome if answered else "",
+            part.done + self.command_id if answered else "",
+        ]
+
+    def parse(self, raw: object) -> Reply:
+        """Buried or Fenced."""
+        if raw == b"OK":
+            return _BURIED
+        return _BURIED_BEFORE if raw == b"DUP" else _fenced_reply(raw)
+
+
+class Create(msgspec.Struct):
+    """Makes a queued execution where none is; `fields` are written beside `flow input_hash status rev created_at`."""
+
+    execution_id: str
+    flow: str
+    input_hash: str
+    now_ms: int
+    fields: list[tuple[str, bytes]]
+    due_ms: int = 0
+    event: bytes = b""
+
+    def args(self, keys: Keys, scripts: Scripts) -> Command:
+        """The command."""
+        part = keys.parts[keys.partition_of(self.execution_id)]
+        command: Command = [
+            "EVALSHA",
+            scripts.create,
+            5,
+            part.row + self.execution_id,
+            part.by["queued"],
+            part.live,
+            part.inbox,
+            part.events,
+            self.execution_id,
+            self.flow,
+            self.input_hash,
+            self.now_ms,
+            self.due_ms,
+            self.event,
+        ]
+        command += chain.from_iterable(self.fields)
+        return command
+
+    def parse(self, raw: object) -> Reply:
+        """Created or Exists."""
+        return decoded(raw, _created)
+
+
+def _created(answer: list[object]) -> Reply:
+    if answer[0] == b"CREATED":
+        return _CREATED
+    if answer[0] == b"EXISTS":
+        return Exists(text(answer[1]), text(answer[2]), text(answer[3]))
+    raise ValueError("no such answer")
+
+
+def _fenced_reply(raw: object) -> Reply:
+    return _COMMITTED_BEFORE if raw == b"DUP" else decoded(raw, _fenced)
+
+
+def _fenced(answer: list[object]) -> Reply:
+    if answer[0] == b"FENCED":
+        return Fenced(text(answer[1]))
+    if answer[0] == b"CONFLICT":
+        return Conflict(number(answer[1]), text(answer[2]))
+    raise ValueError("no such answer")

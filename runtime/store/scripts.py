@@ -1,0 +1,58 @@
+"""The Lua scripts: their text, their names for EVALSHA, and how to load them."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import Final
+
+import redis
+
+from stepwell.core.errors import StoreUnfit
+from stepwell.store.replies import text
+
+__all__ = ["SCRIPT_NAMES", "Scripts"]
+
+SCRIPT_NAMES: Final = (
+    "commit",
+    "create",
+    "dead_letter",
+    "lease_acquire",
+    "lease_free",
+    "lease_release",
+    "lease_renew",
+    "restore",
+)
+
+
+class Scripts:
+    """The scripts of this version; each attribute is the SHA-1 by which the server knows one."""
+
+    __slots__ = (*SCRIPT_NAMES, "sources")
+
+    def __init__(self) -> None:
+        folder = files("stepwell.store").joinpath("lua")
+        self.sources = {name: folder.joinpath(f"{name}.lua").read_text("utf-8") for name in SCRIPT_NAMES}
+        self.commit = self._sha("commit")
+        self.create = self._sha("create")
+        self.dead_letter = self._sha("dead_letter")
+        self.lease_acquire = self._sha("lease_acquire")
+        self.lease_free = self._sha("lease_free")
+        self.lease_release = self._sha("lease_release")
+        self.lease_renew = self._sha("lease_renew")
+        self.restore = self._sha("restore")
+
+    def _sha(self, name: str) -> str:
+        # The protocol's name for a script; nothing is secured by it.
+        return hashlib.sha1(self.sources[name].encode(), usedforsecurity=False).hexdigest()
+
+    def load_commands(self) -> list[list[str | bytes | int]]:
+        """One SCRIPT LOAD for each script."""
+        return [["SCRIPT", "LOAD", source] for source in self.sources.values()]
+
+    def ensure_loaded(self, client: redis.Redis) -> None:
+        """Loads every script; raises StoreUnfit when the server names one otherwise than expected."""
+        for name, source in self.sources.items():
+            expected = self._sha(name)
+            if text(client.script_load(source)) != expected:
+                raise StoreUnfit(f"the server loaded the script {name!r} under another name than its SHA-1 {expected}")

@@ -1,0 +1,49 @@
+"""What every suite shares: no test may hang for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Generator
+from types import FrameType
+
+import pytest
+
+HANG_SECONDS = 60.0
+
+
+class HungTest(BaseException):
+    """A test waited past its hang limit; a BaseException, so that no `except Exception` on the way keeps it."""
+
+
+@contextlib.contextmanager
+def _limited(item: pytest.Item) -> Generator[None, None, None]:
+    marker = item.get_closest_marker("hang_limit")
+    seconds = float(marker.args[0]) if marker else HANG_SECONDS
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise HungTest(f"still busy after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except HungTest as hung:
+        raise AssertionError(str(hung)) from hung
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Fails fixtures that are still busy at the hang limit (60 s, or what the `hang_limit` marker says)."""
+    with _limited(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fails a test that is still busy at its hang limit."""
+    with _limited(item):
+        return (yield)
