@@ -185,6 +185,8 @@ class Cell:
         if self.timers is not None:
             self.timers.clear()
         self.closed = True
+        # Held for ever from now on; between two turns it was free, and a late `put` would wait for a turn.
+        self._idle.acquire(False)
         unhandled = self._drain()
         self.scheduler.forget(self)
         self.actor = None

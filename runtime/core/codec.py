@@ -52,7 +52,7 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
         return b"null"
     try:
         raw = _encode(value)
-    except (TypeError, NotImplementedError, ValueError, OverflowError, RecursionError) as error:
+    except Exception as error:  # a value's own code (properties, model_dump) may raise anything
         place, culprit = _find_culprit(value, "$", 0)
         raise PayloadError(
             f"{what} can't be stored: {place} is of type {type(culprit).__qualname__}, which is not JSON;"
@@ -88,7 +88,7 @@ def decode(raw: bytes | msgspec.Raw, using: Any, what: str) -> Any:
     """
     try:
         return using.decode(raw)
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+    except Exception as error:  # so may the code that builds the annotated type
         raise PayloadError(f"{what} does not fit: {error}") from error
 
 
@@ -109,7 +109,7 @@ def _find_culprit(value: object, place: str, depth: int) -> tuple[str, object]:
     for step, child in _children(value):
         try:
             _encode(child)
-        except (TypeError, NotImplementedError, ValueError, OverflowError, RecursionError):
+        except Exception:
             return _find_culprit(child, place + step, depth + 1)
     return place, value
 

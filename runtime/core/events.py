@@ -60,7 +60,7 @@ class StepGaveUp(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class BackoffLeft(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A step stopped backing off. `why`: due, retry (asked by hand), cancel, gather, unloaded."""
+    """A step stopped backing off. `why`: due, retry (asked by hand), cancel, gather, parked, unloaded."""
 
     execution_id: str
     flow: str

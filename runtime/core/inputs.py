@@ -27,7 +27,8 @@ class Declaration(msgspec.Struct, frozen=True, gc=False):
     """An operation that the flow has just begun to wait for.
 
     `seconds` is a timer's delay or a wait's timeout. `after_failure`: the branch that declares it has been given
-    a failure, so the operation may be a consequence of it.
+    a failure, so the operation may be a consequence of it. `cleanup`: that branch has been cancelled, so the operation
+    may start although the execution is being cancelled.
     """
 
     path: str
@@ -35,6 +36,7 @@ class Declaration(msgspec.Struct, frozen=True, gc=False):
     name: str
     seconds: float | None = None
     after_failure: bool = False
+    cleanup: bool = False
 
 
 class FlowReturned(msgspec.Struct, frozen=True, gc=False):

@@ -13,6 +13,16 @@ from stepwell.core.errors import DefinitionError, FatalError, PayloadError, Retr
 from stepwell.core.token import unit_interval
 
 MAX_ATTEMPTS_LIMIT = 1_000_000
+SECONDS_MAX = 3.2e9  # a century: a due time stays a whole number of milliseconds
+JITTER_MAX = 10.0
+
+_RANGES = {
+    "base": (0.0, SECONDS_MAX),
+    "factor": (1.0, 1e6),
+    "cap": (0.0, SECONDS_MAX),
+    "jitter": (0.0, JITTER_MAX),
+    "retry_after_max": (0.0, SECONDS_MAX),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +58,10 @@ class Retry:
                 f"expected Retry max_attempts to be a whole number from 1 to {MAX_ATTEMPTS_LIMIT},"
                 f" got {self.max_attempts!r}"
             )
-        for name, least in (("base", 0.0), ("factor", 1.0), ("cap", 0.0), ("jitter", 0.0), ("retry_after_max", 0.0)):
+        for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
-                raise DefinitionError(f"expected Retry {name} to be a number >= {least:g}, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise DefinitionError(f"expected Retry {name} to be a number from {least:g} to {most:g}, got {value!r}")
         if 1 < self.factor < 1 + self.jitter:
             raise DefinitionError(
                 f"Retry factor {self.factor:g} is under 1 + jitter ({1 + self.jitter:g}): delays could shrink;"
@@ -64,11 +74,13 @@ class Retry:
 
     def floor(self, failure: int) -> float:
         """Least delay in seconds after the `failure`-th failed attempt (from 1) of the budget."""
+        if not self.base:
+            return 0.0
         try:
-            grown = self.base * self.factor ** (failure - 1)
+            grown = self.base * float(self.factor) ** (failure - 1)
         except OverflowError:
             grown = math.inf
-        return min(self.cap, grown)
+        return min(float(self.cap), grown)
 
     def bounds(self, failure: int) -> tuple[float, float]:
         """Least and most delay in seconds after the `failure`-th failed attempt of the budget."""
@@ -108,13 +120,15 @@ class Verdict:
 def classify(error: BaseException, policy: Retry) -> Verdict:
     """Judge one attempt's error by the policy.
 
-    Order: `FatalError` and payload errors end the step, then `give_up_on`, then `RetryAfter`, then `retry_on`.
+    Order: `FatalError`, payload and definition errors end the step, then `give_up_on`, then `RetryAfter`, then `retry_on`.
     Errors outside `Exception` (a step that calls `sys.exit`) count as failed attempts like any other.
     """
     if isinstance(error, FatalError):
         return Verdict(False, reason="fatal")
     if isinstance(error, PayloadError):
         return Verdict(False, reason="payload")
+    if isinstance(error, DefinitionError):
+        return Verdict(False, reason="definition")
     if isinstance(error, policy.give_up_on):
         return Verdict(False, reason="give_up_on")
     if isinstance(error, RetryAfter):

@@ -54,7 +54,7 @@ def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes) -> Chec
         return _assemble(execution_id, fields, secret, meta, opened, signals, facts, attempts, top_seq)
     except UnreadableRow:
         raise
-    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+    except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise UnreadableRow(f"row of {execution_id} is unreadable at {field}: {error}") from error
 
 
@@ -117,6 +117,8 @@ def fields_of(cp: Checkpoint) -> list[tuple[str, bytes]]:
     fields = [
         ("meta", records.encode(cp.meta)),
         ("input", cp.input),
+        ("flow", cp.meta.flow.encode()),
+        ("input_hash", cp.meta.input_hash.encode()),
         ("created_at", str(cp.meta.created_at).encode()),
     ]
     fields += [("p:" + path, records.encode(op)) for path, op in cp.open.items()]

@@ -55,6 +55,20 @@ class Step(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<step {self.name}>"
 
+    def with_options(
+        self, *, name: str | None = None, retry: Retry | None = None, timeout: float | timedelta | None = None
+    ) -> Step[P, R]:
+        """A step with the same body and another name, policy or timeout; what is left out stays as it is.
+
+        Beside one flow, two steps may not share a name: give the new one its own.
+        """
+        return Step(
+            self.fn,
+            self.name if name is None else name,
+            self.retry if retry is None else retry,
+            self.timeout if timeout is None else timeout,
+        )
+
     def encode_result(self, value: object) -> bytes:
         """The JSON of a result, checked to come back as the step is annotated.
 

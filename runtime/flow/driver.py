@@ -28,6 +28,7 @@ from stepwell.core.errors import (
     UsageError,
 )
 from stepwell.core.inputs import Declaration, FlowRaised, FlowReturned
+from stepwell.core.messages import message_of
 from stepwell.core.names import branch_prefix, numbered
 from stepwell.core.records import SIGNAL, STEP, TIMER, Fact, Failure, OpKind
 from stepwell.core.status import OP_TIMED_OUT, STEP_CANCELLED, STEP_COMPLETED
@@ -63,7 +64,7 @@ class _Branch:
 class _OpenGather:
     """A gather whose branches have not all ended."""
 
-    __slots__ = ("branches", "failure", "left", "owner", "path", "results")
+    __slots__ = ("branches", "failure", "given_failure", "left", "owner", "path", "results")
 
     def __init__(self, path: str, owner: _Branch, size: int) -> None:
         self.path = path
@@ -71,6 +72,7 @@ class _OpenGather:
         self.left = size
         self.results: list[Any] = [None] * size
         self.failure: BaseException | None = None
+        self.given_failure = False  # a branch was given one, so what the owner does next may be a consequence
         self.branches: list[_Branch] = []
 
 
@@ -96,9 +98,15 @@ class Driver:
         self._pending: dict[str, tuple[Leaf, _Branch]] = {}
         self._ready: deque[tuple[_Branch, Any, BaseException | None]] = deque()
         self._moves = Moves()
-        self.ended = False
+        self.ended = True
         with self._driving():
             self._root = _Branch(flow.fn(**arguments), "", None, 0, False)
+        self.ended = False
+
+    def __del__(self) -> None:
+        # A coroutine that is collected runs its `finally` code, where steps would be plain calls.
+        if not self.ended:
+            self.close()
 
     def begin(self) -> Moves:
         """Run the code to its first operations."""
@@ -198,7 +206,7 @@ class Driver:
     def _advance(self, branch: _Branch, value: Any, error: BaseException | None) -> None:
         while True:
             if error is not None:
-                branch.given_failure = True
+                branch.given_failure = branch.given_failure or isinstance(error, StepFailed | Cancelled)
                 branch.cancelled = branch.cancelled or isinstance(error, Cancelled)
             try:
                 op = branch.code.send(value) if error is None else branch.code.throw(error)
@@ -225,7 +233,7 @@ class Driver:
         path = branch.next_path(name if kind == STEP else ("sleep" if kind == TIMER else "wait"))
         seconds = None if isinstance(op, StepCall) else op.seconds
         self._pending[path] = (op, branch)
-        self._moves.declared[path] = Declaration(path, kind, name, seconds, branch.given_failure)
+        self._moves.declared[path] = Declaration(path, kind, name, seconds, branch.given_failure, branch.cancelled)
 
     def _open_gather(self, owner: _Branch, op: Gather) -> None:
         path = owner.next_path("gather")
@@ -243,18 +251,21 @@ class Driver:
             self._moves.end = self._returned(value) if error is None else _raised(error)
             return
         gather.results[branch.index] = value
+        gather.given_failure = gather.given_failure or branch.given_failure
         gather.left -= 1
         if error is not None and gather.failure is None:
             gather.failure = error
             self._wind_up(gather)
         if gather.left == 0:
+            gather.owner.given_failure = gather.owner.given_failure or gather.given_failure
             self._ready.append((gather.owner, gather.results, gather.failure))
 
     def _wind_up(self, gather: _OpenGather) -> None:
-        """What was declared in this very move has not begun and is taken back; the rest is asked to end."""
+        """What was declared in this very move has not begun and is taken back; the rest is asked to end. Cleanup
+        of branches that are cancelled already goes on."""
         inside = gather.path + "."
         for path, (_, branch) in list(self._pending.items()):
-            if not path.startswith(inside):
+            if branch.cancelled or not path.startswith(inside):
                 continue
             if path in self._moves.declared:
                 del self._moves.declared[path]
@@ -327,7 +338,7 @@ def _raised(error: BaseException) -> FlowRaised:
         return FlowRaised(Failure("Cancelled", ""), cancelled=True)
     if isinstance(error, StepFailed):
         return FlowRaised(Failure(error.type, error.message), path=error.path, attempts=error.attempts)
-    return FlowRaised(Failure(type(error).__name__, str(error)), detail=_where(error))
+    return FlowRaised(Failure(type(error).__name__, message_of(error)), detail=_where(error))
 
 
 def _where(error: BaseException) -> str:

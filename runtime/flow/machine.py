@@ -25,8 +25,9 @@ from stepwell.core.effects import (
     StartAttempt,
     Write,
 )
-from stepwell.core.errors import Diverged, InvalidInput, PayloadError
+from stepwell.core.errors import DefinitionError, Diverged, InvalidInput, PayloadError
 from stepwell.core.inputs import Begin, Declaration, FlowRaised, Input, Moved, ParkAsked, Resumed, RetryAsked
+from stepwell.core.messages import message_of
 from stepwell.core.records import SIGNAL, Failure, decode_fact
 from stepwell.core.status import PARK_DIVERGED, PARKED, QUEUED, TERMINAL
 from stepwell.core.transitions import decide, settle
@@ -76,12 +77,21 @@ class Machine:
         before = self.checkpoint
         try:
             return self._turn(event)
-        except (Diverged, PayloadError) as error:
+        except (Diverged, PayloadError, DefinitionError) as error:
             self.checkpoint = before
             self.close()
             if isinstance(event, RetryAsked) and event.command_id:
-                return self._turn(replace(event, obstacle=f"{PARK_DIVERGED}: {error}"))
-            return self._turn(ParkAsked(event.now, PARK_DIVERGED, str(error)))
+                return self._turn(replace(event, obstacle=f"{PARK_DIVERGED}: {message_of(error)}"))
+            return self._parked(event, message_of(error))
+
+    def _parked(self, event: Input, why: str) -> Turn:
+        """Park, and keep what happened: it is recorded, and reaches the code when that fits again."""
+        turn = Turn()
+        undelivered: deque[Effect] = deque()
+        if not isinstance(event, Begin | Resumed | RetryAsked):
+            self._decide(event, turn, undelivered)
+        self._decide(ParkAsked(event.now, PARK_DIVERGED, why), turn, undelivered)
+        return self._settled(turn)
 
     def step_call(self, path: str) -> StepCall[object]:
         """The call of the open step at `path`."""
@@ -97,11 +107,12 @@ class Machine:
     def _turn(self, event: Input) -> Turn:
         turn = Turn()
         queue: deque[Effect] = deque()
+        begins = isinstance(event, Begin) and self.checkpoint.status == QUEUED
         if isinstance(event, Resumed) and self._driver is None:
             self._decide(event, turn, queue, first=(Redrive(),))
         else:
             self._decide(event, turn, queue)
-        if isinstance(event, Begin):
+        if begins:
             self._begin(event, turn, queue)
         while queue:
             effect = queue.popleft()
@@ -110,6 +121,9 @@ class Machine:
                     self._move(self._driver.deliver(effect.path, effect.fact), event.now, turn, queue)
             elif isinstance(effect, Redrive):
                 self._redrive(event.now, turn, queue)
+        return self._settled(turn)
+
+    def _settled(self, turn: Turn) -> Turn:
         self.checkpoint = settle(self.checkpoint)
         if turn.answers:
             status = self.checkpoint.status

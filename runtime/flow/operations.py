@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Generator
 from contextvars import ContextVar
 from datetime import timedelta
@@ -163,4 +164,7 @@ def gather(*branches: Awaitable[Any]) -> Awaitable[Any]:
 
     If one fails, nothing new starts, what runs ends and is recorded, then the failure is raised here.
     """
+    for branch in branches:
+        if not inspect.isawaitable(branch):
+            raise UsageError(f"gather() takes what can be awaited, one by one, got {branch!r}: call gather(*branches)")
     return Gather(branches)

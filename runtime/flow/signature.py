@@ -72,13 +72,18 @@ class InputModel:
         Raises:
             InvalidInput: it does not fit; the message names the place.
         """
-        given = codec.decode_plain(raw)
+        try:
+            given = codec.decode_plain(raw)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"the input of flow {self._flow} is not JSON: {error}") from error
         problem = misfit(self._flow, self.parameters, given)
         if problem:
             raise InvalidInput(problem)
         try:
             struct = self._struct_decoder().decode(raw)
-        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        except DefinitionError:
+            raise
+        except Exception as error:  # the code that builds the annotated types may raise anything
             raise InvalidInput(f"the input of flow {self._flow} does not fit its parameters: {error}") from error
         return {name: getattr(struct, name) for name in self.parameters if name in given or not self.parameters[name]}
 

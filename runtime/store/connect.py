@@ -153,6 +153,9 @@ def explain(error: BaseException, url: str) -> StoreError:
     """
     if isinstance(error, StoreError):
         return error
+    # The asyncio client wraps what the handshake was refused for.
+    while type(error) is rx.ConnectionError and isinstance(error.__cause__, rx.RedisError):
+        error = error.__cause__
     where = f"Redis at {redact_url(url)}"
     detail = redact_secrets(redact(" ".join(str(error).split())), _secrets(url)).rstrip(".")
     found = _refusal(error, where, detail) or _broken_link(error, where, detail)

@@ -47,6 +47,7 @@ LOG_BYTES_MAX = 1 << 20
 LOG_TAIL_LINES = 5
 FIRST_PAUSE = 0.002
 LONGEST_PAUSE = 0.1
+STARTS_MAX = 3
 
 
 def _silent(_: str) -> None:
@@ -75,6 +76,8 @@ class EmbeddedServer:
         self._users: int | None = users
         self._waiting = waiting
         self._socket = _find_or_start(home, waiting)
+        # Opened now: when we leave, another directory may have this path.
+        self._server_lock = _open(home.server_lock)
 
     @classmethod
     def use(
@@ -103,6 +106,8 @@ class EmbeddedServer:
         if self._users is None:
             raise StoreError(f"the embedded server in {self._home.path} was left already: use it again")
         self._socket = _find_or_start(self._home, self._waiting)
+        watched, self._server_lock = self._server_lock, _open(self._home.server_lock)
+        os.close(watched)
         return self.url
 
     def leave(self) -> bool:
@@ -112,8 +117,9 @@ class EmbeddedServer:
             return False
         try:
             # Not atomic: the shared lock goes first. Of several that leave at once the last one gets it.
-            return _lock(users, fcntl.LOCK_EX) and _stop(self._home, self._socket, self._waiting)
+            return _lock(users, fcntl.LOCK_EX) and _stop(self._home, self._socket, self._server_lock, self._waiting)
         finally:
+            os.close(self._server_lock)
             os.close(users)
 
     def __enter__(self) -> EmbeddedServer:
@@ -263,10 +269,12 @@ def _find_or_start(home: _Home, waiting: Waiting) -> Path:
     """Return the socket of a server that answers. The caller holds `users.lock`, so nobody stops it meanwhile."""
     pace = _Pace(waiting)
     child: _Child | None = None
+    starts = 0
     loaded = None
     while True:
         if child is None and (lock := _try_lock(home.server_lock)) is not None:
             child = _start(home, lock)
+            starts += 1
         socket = home.socket()
         state = _state(socket) if socket else "absent"
         if socket and state == "ready":
@@ -274,7 +282,11 @@ def _find_or_start(home: _Home, waiting: Waiting) -> Path:
                 child.require_lock()
             return socket
         if child and (code := child.process.poll()) is not None:
-            raise StoreUnreachable(child.obituary(code))
+            # Killed from outside: nothing is wrong with the data, so it is started again.
+            if code >= 0 or starts == STARTS_MAX:
+                raise StoreUnreachable(child.obituary(code))
+            child = None
+            continue
         if isinstance(state, _Loading) and state != loaded:
             loaded = state
             pace.progressed()
@@ -383,25 +395,34 @@ def _start(home: _Home, lock: int) -> _Child:
         _write_json(home.facts, facts)
         if home.log.exists() and home.log.stat().st_size > LOG_BYTES_MAX:
             home.log.replace(home.log.with_suffix(".log.1"))
-        with home.log.open("ab") as log:
-            log_start = log.tell()
-            process = subprocess.Popen(
-                [str(binary), *_settings(home, socket)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=home.path,
-                pass_fds=(lock,),
-                start_new_session=True,
-                umask=0o077,
-            )
-        # The server may outlive us or die before us; either way somebody has to reap it.
-        threading.Thread(target=process.wait, name="stepwell-server-reaper", daemon=True).start()
-        _write_json(home.facts, {**facts, "pid": process.pid})
+        try:
+            child = _spawn(home, binary, socket, lock)
+        except OSError:
+            _clear_away(home, socket)
+            raise
+        _write_json(home.facts, {**facts, "pid": child.process.pid})
     except OSError as error:
         raise StoreUnreachable(f"the embedded server in {home.path} can't be started: {error}") from error
     finally:
         os.close(lock)
+    return child
+
+
+def _spawn(home: _Home, binary: Path, socket: Path, lock: int) -> _Child:
+    with home.log.open("ab") as log:
+        log_start = log.tell()
+        process = subprocess.Popen(
+            [str(binary), *_settings(home, socket)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home.path,
+            pass_fds=(lock,),
+            start_new_session=True,
+            umask=0o077,
+        )
+    # The server may outlive us or die before us; either way somebody has to reap it.
+    threading.Thread(target=process.wait, name="stepwell-server-reaper", daemon=True).start()
     return _Child(home, process, log_start)
 
 
@@ -450,27 +471,25 @@ def server_binary() -> Path:
     )
 
 
-def _stop(home: _Home, socket: Path, waiting: Waiting) -> bool:
+def _stop(home: _Home, socket: Path, server_lock: int, waiting: Waiting) -> bool:
     """Stop the server and wait until its process has gone. The caller holds `users.lock` exclusively."""
-    # Only the server that we used: the directory may have been deleted and made again meanwhile.
+    # Only the server that we used: its directory may have been removed and made again meanwhile.
     with _client(socket) as client, suppress(rx.RedisError):
         client.shutdown(nosave=True)
     pace = _Pace(waiting)
-    try:
-        while (lock := _try_lock(home.server_lock)) is None:
-            if not pace.pause():
-                waiting.progress(f"the embedded server in {home.path} did not stop, it stays for the next command")
-                return False
-    except FileNotFoundError:
-        shutil.rmtree(socket.parent, ignore_errors=True)
-        return True
-    try:
-        shutil.rmtree(socket.parent, ignore_errors=True)
-        if home.socket() is None:
-            home.facts.unlink(missing_ok=True)
-    finally:
-        os.close(lock)
+    while not _lock(server_lock, fcntl.LOCK_EX):
+        if not pace.pause():
+            waiting.progress(f"the embedded server in {home.path} did not stop, it stays for the next command")
+            return False
+    _clear_away(home, socket)
     return True
+
+
+def _clear_away(home: _Home, socket: Path) -> None:
+    """Remove what a server that has gone leaves behind. The caller holds `server.lock`."""
+    shutil.rmtree(socket.parent, ignore_errors=True)
+    if home.named_socket() is None:
+        home.facts.unlink(missing_ok=True)
 
 
 def read_secret(data_dir: Path) -> bytes | None:

@@ -14,7 +14,7 @@ from stepwell.store.replies import items_of, number, text
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
-__all__ = ["Grant", "Held", "LeaseHolder", "LeaseStore", "Lost", "Renewed", "parse_lease"]
+__all__ = ["Grant", "Held", "LeaseHolder", "LeaseStore", "Lost", "Renewed", "parse_lease", "server_time_ms"]
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -21,10 +21,10 @@ from stepwell.store.replies import Refused, Reply, failure
 from stepwell.store.requests import Command, Request
 from stepwell.store.scripts import Scripts
 
-__all__ = ["Link", "LinkDown", "StoreRefused"]
+__all__ = ["LOADS_MAX", "Link", "LinkDown", "StoreRefused", "moves_away", "pack", "require_answers"]
 
 # A server that forgets its scripts between a load and the resend more often than this is broken.
-_LOADS_MAX: Final = 3
+LOADS_MAX: Final = 3
 
 # After these the address may lead to another server (a failover): connect anew.
 _RECONNECT_ON: Final = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN"})
@@ -86,17 +86,12 @@ class Link:
     def call(self, commands: Sequence[Command]) -> list[object]:
         """Raw replies of plain commands. Raises LinkDown, StoreRefused (may pass) or StoreError for an error reply."""
         raws = self._exchange(commands)
-        for raw in raws:
-            if isinstance(raw, RedisError):
-                wrong = failure(raw)
-                if isinstance(wrong, Refused):
-                    raise StoreRefused(wrong.reason, wrong.kind)
-                raise StoreError(f"Redis answered with an error: {wrong.message}")
+        require_answers(raws)
         return raws
 
     def _exchange(self, commands: Sequence[Command]) -> list[object]:
         raws = self._round_trip(commands)
-        for _ in range(_LOADS_MAX):
+        for _ in range(LOADS_MAX):
             forgotten = [place for place, raw in enumerate(raws) if type(raw) is NoScriptError]
             if not forgotten:
                 break
@@ -109,8 +104,7 @@ class Link:
     def _round_trip(self, commands: Sequence[Command]) -> list[object]:
         if not commands:
             return []
-        # Packed before anything is sent: a value of a wrong type must not leave half a batch on the wire.
-        packed = b"".join([_pack(tuple(command)) for command in commands])
+        packed = pack(commands)
         pool = self.client.connection_pool
         try:
             taken = pool.get_connection()
@@ -127,7 +121,7 @@ class Link:
                     raws.append(read(disconnect_on_error=False))
                 except (ResponseError, BusyLoadingError) as error:
                     raws.append(error)
-            reusable = not any(isinstance(raw, RedisError) and _moves_away(raw) for raw in raws)
+            reusable = not any(isinstance(raw, RedisError) and moves_away(raw) for raw in raws)
         except (ConnectionError, TimeoutError, OSError) as error:
             raise LinkDown(
                 f"the connection to Redis broke after {len(raws)} of {len(commands)} replies: {error}"
@@ -140,6 +134,22 @@ class Link:
         return raws
 
 
-def _moves_away(error: RedisError) -> bool:
+def pack(commands: Sequence[Command]) -> bytes:
+    """Commands as they go over the wire. A value of a wrong type is refused here, before half a batch is sent."""
+    return b"".join([_pack(tuple(command)) for command in commands])
+
+
+def require_answers(raws: Sequence[object]) -> None:
+    """Raises StoreRefused or StoreError for the first error among replies; its cause is redis-py's error."""
+    for raw in raws:
+        if isinstance(raw, RedisError):
+            wrong = failure(raw)
+            if isinstance(wrong, Refused):
+                raise StoreRefused(wrong.reason, wrong.kind) from raw
+            raise StoreError(f"Redis answered with an error: {wrong.message}") from raw
+
+
+def moves_away(error: RedisError) -> bool:
+    """Whether the address may lead to another server by now, so that its connections must be made anew."""
     wrong = failure(error)
     return isinstance(wrong, Refused) and wrong.kind in _RECONNECT_ON

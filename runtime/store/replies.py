@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from redis.exceptions import RedisError
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    TryAgainError,
+)
 
 __all__ = [
     "TRANSIENT",
@@ -25,17 +33,30 @@ __all__ = [
     "Loaded",
     "Refused",
     "Reply",
+    "decoded",
+    "entries_of",
     "failure",
     "fields_of",
     "items_of",
     "number",
     "scored",
+    "streams_of",
     "text",
 ]
 
 TRANSIENT: Final = frozenset(
     {"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY"}
 )
+
+# redis-py takes the code off the messages that it has a class for.
+_CODE_OF: Final[dict[type[RedisError], str]] = {
+    BusyLoadingError: "LOADING",
+    ClusterDownError: "CLUSTERDOWN",
+    MasterDownError: "MASTERDOWN",
+    OutOfMemoryError: "OOM",
+    ReadOnlyError: "READONLY",
+    TryAgainError: "TRYAGAIN",
+}
 
 # Redis 6.2 wraps what a command inside a script answered: "Error running script (...): ... -OOM command ...".
 _WRAPPED = re.compile(r"@user_script.*?-([A-Z]+) ", re.DOTALL)
@@ -107,7 +128,7 @@ Reply = Committed | Fenced | Conflict | Loaded | Buried | Created | Exists | Ref
 def failure(error: RedisError) -> Failure:
     """Sorts a server's error reply: may pass by itself, or not."""
     message = str(error)
-    code = getattr(error, "status_code", None) or message.split(" ", 1)[0]
+    code = _CODE_OF.get(type(error)) or message.split(" ", 1)[0]
     if code not in TRANSIENT:
         wrapped = _WRAPPED.search(message)
         if wrapped and wrapped[1] in TRANSIENT:

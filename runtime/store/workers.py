@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +13,7 @@ from stepwell.store.link import Link
 from stepwell.store.replies import fields_of
 from stepwell.store.scripts import Scripts
 
-__all__ = ["WORKER_TTL_MS", "WorkerRegistry"]
+__all__ = ["WORKER_TTL_MS", "WorkerRegistry", "heartbeats_of", "living_of"]
 
 WORKER_TTL_MS: Final = 10_000
 
@@ -37,7 +38,7 @@ class WorkerRegistry:
 
     def living(self, now_ms: int, ttl_ms: int = WORKER_TTL_MS) -> list[dict[str, Any]]:
         """Heartbeats not older than `ttl_ms`, by worker id, each with its `id`; what is none is passed over."""
-        return [beat for _, beat in sorted(self._all().items()) if now_ms - beat["at"] <= ttl_ms]
+        return living_of(self._all(), now_ms, ttl_ms)
 
     def forget_silent(self, now_ms: int) -> int:
         """Removes heartbeats older than a day; returns how many."""
@@ -48,12 +49,24 @@ class WorkerRegistry:
 
     def _all(self) -> dict[str, dict[str, Any]]:
         (raw,) = self._link.call([["HGETALL", self._hash]])
-        beats = {}
-        for worker_id, value in fields_of(raw).items():
-            try:
-                beat = msgspec.json.decode(value, type=dict[str, Any])
-            except msgspec.DecodeError:
-                continue
-            if type(beat.get("at")) is int:
-                beats[worker_id] = {"id": worker_id, **beat}
-        return beats
+        return heartbeats_of(raw)
+
+
+def heartbeats_of(raw: object) -> dict[str, dict[str, Any]]:
+    """The heartbeats in a reply to HGETALL, by worker id; what is none is passed over."""
+    beats = {}
+    for worker_id, value in fields_of(raw).items():
+        try:
+            beat = msgspec.json.decode(value, type=dict[str, Any])
+        except msgspec.DecodeError:
+            continue
+        if type(beat.get("at")) is int:
+            beats[worker_id] = {"id": worker_id, **beat}
+    return beats
+
+
+def living_of(
+    beats: Mapping[str, dict[str, Any]], now_ms: int, ttl_ms: int = WORKER_TTL_MS
+) -> list[dict[str, Any]]:
+    """Those heartbeats that are not older than `ttl_ms`, by worker id."""
+    return [beat for _, beat in sorted(beats.items()) if now_ms - beat["at"] <= ttl_ms]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from stepwell.core.records import (
     decode_fact,
     encode,
 )
-from stepwell.core.rules.facts import Step, record, wind_up
+from stepwell.core.rules.facts import Step, left_open, record, wind_up
 from stepwell.core.rules.steps import resumed, start_retry
 from stepwell.core.status import (
     CANCELLED,
@@ -47,6 +48,8 @@ def signal(cp: Checkpoint, event: SignalSent) -> Step:
     """Give the signal to the oldest wait for its name, or keep it until there is one."""
     if cp.status in TERMINAL:
         return _refuse(cp, event, "signal", f"it has ended ({cp.status}); a signal can't reach it any more")
+    if not _is_json(event.payload):
+        return _refuse(cp, event, "signal", "its payload is not JSON")
     payload = Raw(event.payload)
     waits = [(op.declared_at, p) for p, op in cp.open.items() if op.kind == SIGNAL and op.name == event.name]
     if waits and cp.status != PARKED:
@@ -65,7 +68,7 @@ def signal(cp: Checkpoint, event: SignalSent) -> Step:
 
 def cancel(cp: Checkpoint, event: CancelAsked) -> Step:
     """Raise `Cancelled` at the current awaits once what runs there has ended; during a backoff at once."""
-    if cp.status == CANCELLED or cp.cancelling:
+    if cp.status == CANCELLED or (cp.cancelling and cp.status != PARKED):
         return _apply(cp, event, "cancel", [], "it was cancelled before")
     if cp.status in TERMINAL:
         return _refuse(cp, event, "cancel", f"it has ended ({cp.status})")
@@ -110,7 +113,8 @@ def _unpark(cp: Checkpoint, event: RetryAsked) -> Step:
     status = RUNNING if cp.started_at is not None else QUEUED
     cp = replace(cp, status=status, error=None)
     cp, more = resumed(cp, Resumed(event.now, clean=True))
-    return _apply(cp, event, "retry", [Erase("error"), Redrive(), *more])
+    cp, read = _read_signals(cp, event.now)
+    return _apply(cp, event, "retry", [Erase("error"), Redrive(), *more, *read])
 
 
 def _retry_error(cp: Checkpoint, event: RetryAsked) -> Step:
@@ -126,25 +130,60 @@ def _retry_error(cp: Checkpoint, event: RetryAsked) -> Step:
         )
     failures = (*cp.failures, error)[-FAILURES_KEPT:]
     effects: list[Effect] = [Erase("error"), Erase("ended_at"), Write("failures", encode(failures))]
-    cp = replace(cp, status=RUNNING, error=None, failures=failures, ended_at=None, result=None)
+    if cp.cancelling:
+        effects.append(Erase("cancelling"))
+    cp = replace(cp, status=RUNNING, error=None, failures=failures, ended_at=None, result=None, cancelling=False)
     cp, more = _supersede(cp, error)
     effects += more
     for path, left in error.open.items():
-        op = _brought_back(left)
+        op = _brought_back(left, event.now)
         cp = replace(cp, open={**cp.open, path: op})
         effects.append(Write("p:" + path, encode(op)))
     effects.append(Redrive())
     cp, more = resumed(cp, Resumed(event.now, clean=True))
-    return _apply(cp, event, "retry", effects + more)
+    cp, read = _read_signals(cp, event.now)
+    return _apply(cp, event, "retry", [*effects, *more, *read])
 
 
-def _brought_back(left: LeftOpen) -> OpenOp:
+def _is_json(payload: bytes) -> bool:
+    try:
+        msgspec.json.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _read_signals(cp: Checkpoint, now: int) -> Step:
+    """Give buffered signals to the open waits: they came while no flow code was there to take them."""
+    effects: list[Effect] = []
+    waits = sorted((op.declared_at, path) for path, op in cp.open.items() if op.kind == SIGNAL)
+    for _, path in waits:
+        op = cp.open[path]
+        seq = next((seq for seq, kept in cp.signals.items() if kept.name == op.name), None)
+        if seq is None:
+            continue
+        payload = cp.signals[seq].payload
+        cp = replace(cp, signals={k: v for k, v in cp.signals.items() if k != seq})
+        if op.due_at is not None:
+            effects.append(DisarmTimer(path))
+        cp, more = record(cp, path, op, STEP_COMPLETED, now, value=payload)
+        effects += [Erase(f"s:{seq}"), *more]
+    return cp, effects
+
+
+def _brought_back(left: LeftOpen, now: int) -> OpenOp:
     """The open operation again: same token; a failed step goes on with a fresh budget and the next number."""
     if left.kind != STEP:
         return OpenOp(
-            left.kind, OP_WAITING, left.token, left.declared_at, left.name, due_at=left.due_at,
+            kind=left.kind,
+            status=OP_WAITING,
+            token=left.token,
+            declared_at=left.declared_at,
+            name=left.name,
+            due_at=left.due_at,
+            delay_ms=None if left.due_at is None else max(0, left.due_at - now),
             generation=left.generation,
-        )  # fmt: skip
+        )
     fresh = left.status == STEP_FAILED
     return OpenOp(
         kind=STEP,
@@ -179,11 +218,15 @@ def _cancel_undriven(cp: Checkpoint, now: int) -> Step:
     """Cancel where no flow code is in memory to be told: its cleanup does not run, and the row says so."""
     effects: list[Effect] = [Write("ended_at", str(now).encode())]
     effects += [Erase("p:" + path) for path in cp.open]
+    effects += [Erase(f"s:{seq}") for seq in cp.signals]
+    if cp.left or cp.failed_path:
+        effects += [Erase("left"), Erase("failed")]
     if cp.status == PARKED:
-        error = TerminalError("Cancelled", "cancelled while parked: its cleanup code did not run", now)
+        left = {path: left_open(op, op.status, max(op.attempt - 1, 0), op.attempt) for path, op in cp.open.items()}
+        error = TerminalError("Cancelled", "cancelled while parked: its cleanup code did not run", now, open=left)
         cp = replace(cp, error=error)
         effects.append(Write("error", encode(error)))
-    cp = replace(cp, status=CANCELLED, open={}, ended_at=now)
+    cp = replace(cp, status=CANCELLED, open={}, signals={}, left={}, failed_path="", ended_at=now)
     began = cp.started_at if cp.started_at is not None else now
     ended = events.ExecutionEnded(cp.execution_id, cp.meta.flow, CANCELLED, "cancel", max(0, now - began))
     return cp, [*effects, Emit(ended)]

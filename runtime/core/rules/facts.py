@@ -66,7 +66,13 @@ def reopen(cp: Checkpoint, path: str, op: OpenOp) -> Step:
 
 def leave(cp: Checkpoint, path: str, op: OpenOp, status: str, made: int, next_attempt: int) -> Step:
     """Remember an operation that a failure leaves behind, so that a manual retry can bring it back."""
-    left = LeftOpen(
+    all_left = {**cp.left, path: left_open(op, status, made, next_attempt)}
+    return replace(cp, left=all_left), [Write("left", encode(all_left))]
+
+
+def left_open(op: OpenOp, status: str, made: int, next_attempt: int) -> LeftOpen:
+    """An open operation as an ended execution remembers it."""
+    return LeftOpen(
         kind=op.kind,
         token=op.token,
         attempts=made,
@@ -79,8 +85,6 @@ def leave(cp: Checkpoint, path: str, op: OpenOp, status: str, made: int, next_at
         name=op.name,
         generation=op.generation,
     )
-    all_left = {**cp.left, path: left}
-    return replace(cp, left=all_left), [Write("left", encode(all_left))]
 
 
 def wind_up(cp: Checkpoint, paths: tuple[str, ...], why: str, now: int) -> Step:

@@ -12,7 +12,7 @@ from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import ArmTimer, DisarmTimer, Effect, Emit, Erase, StartAttempt, Write
 from stepwell.core.inputs import Begin, Declaration, FlowRaised, FlowReturned, Moved, ParkAsked
 from stepwell.core.records import SIGNAL, STEP, FailedStep, LeftOpen, OpenOp, TerminalError, encode
-from stepwell.core.rules.facts import Step, record, wind_up
+from stepwell.core.rules.facts import Step, cancel_now, record, wind_up
 from stepwell.core.status import (
     CANCELLED,
     COMPLETED,
@@ -58,6 +58,10 @@ def moved(cp: Checkpoint, event: Moved) -> Step:
 
 def _declare(cp: Checkpoint, declared: Declaration, now: int) -> Step:
     token = step_token(cp.seed, declared.path)
+    if cp.cancelling and not declared.cleanup:
+        # The cancel came while a failing gather wound up, so nothing was there to be cancelled: now there is.
+        op = OpenOp(declared.kind, STEP_READY, token, now, declared.name, winding="cancel")
+        return cancel_now(replace(cp, open={**cp.open, declared.path: op}), declared.path, op, now)
     if declared.kind == STEP:
         op = OpenOp(STEP, STEP_RUNNING, token, now, declared.name, attempt=1)
         start: Effect = StartAttempt(declared.path, 1)
@@ -105,7 +109,7 @@ def _end(cp: Checkpoint, end: FlowReturned | FlowRaised, now: int) -> Step:
     if cp.left or cp.failed_path:
         cp = replace(cp, left={}, failed_path="")
         effects += [Erase("left"), Erase("failed")]
-    if cp.signals:
+    if cp.signals and cp.status != ERROR:  # a retry may come to the waits they are for
         effects += [Erase(f"s:{seq}") for seq in cp.signals]
         cp = replace(cp, signals={})
     effects.append(Emit(events.ExecutionEnded(cp.execution_id, cp.meta.flow, cp.status, reason, duration)))

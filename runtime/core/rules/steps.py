@@ -15,6 +15,7 @@ from stepwell.core.records import STEP, TIMER, Attempt, Failure, OpenOp, encode
 from stepwell.core.rules.facts import NULL, Step, cancel_now, fail, leave, record, reopen
 from stepwell.core.status import (
     OP_TIMED_OUT,
+    PARKED,
     STEP_BACKOFF,
     STEP_COMPLETED,
     STEP_READY,
@@ -31,7 +32,7 @@ def succeeded(cp: Checkpoint, event: AttemptSucceeded) -> Step:
     op = _running(cp, event.path, event.attempt)
     if op is None:
         return _dropped(cp, event.path, event.attempt)
-    duration = event.now - event.started_at
+    duration = max(0, event.now - event.started_at)
     done = events.StepCompleted(cp.execution_id, cp.meta.flow, op.name, event.path, op.attempt, duration)
     effects: list[Effect] = []
     if op.winding == "gather":
@@ -76,9 +77,10 @@ def not_started(cp: Checkpoint, event: NotStarted) -> Step:
 
 
 def fired(cp: Checkpoint, event: TimerFired) -> Step:
-    """A backoff ended, a sleep is over, or a wait timed out. A timer without its operation does nothing."""
+    """A backoff ended, a sleep is over, or a wait timed out. A timer without its operation does nothing, nor does
+    one that was on its way when the execution was parked: it is armed again later."""
     op = cp.open.get(event.path)
-    if op is None or op.winding:
+    if op is None or op.winding or cp.status == PARKED:
         return cp, []
     if op.kind == STEP:
         return start_retry(cp, event.path, op, "due") if op.status == STEP_BACKOFF else (cp, [])
@@ -172,7 +174,12 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
         idempotency_key(cp.root, op.token),
         event.retry_after is not None,
     )
-    return cp, [*effects, *more, ArmTimer(event.path, delay_ms), Emit(told)]
+    effects += [*more, Emit(told)]
+    if cp.status == PARKED:
+        effects.append(Emit(events.BackoffLeft(cp.execution_id, cp.meta.flow, op.name, event.path, "parked")))
+    else:
+        effects.append(ArmTimer(event.path, delay_ms))
+    return cp, effects
 
 
 def _log_attempt(cp: Checkpoint, path: str, attempt: Attempt) -> Step:
@@ -185,8 +192,9 @@ def _log_attempt(cp: Checkpoint, path: str, attempt: Attempt) -> Step:
 
 
 def _running(cp: Checkpoint, path: str, attempt: int) -> OpenOp | None:
+    """The step whose attempt this is. A parked one is `ready`, and its body may still have been running."""
     op = cp.open.get(path)
-    if op is not None and op.status == STEP_RUNNING and op.attempt == attempt and op.kind == STEP:
+    if op is not None and op.status in (STEP_RUNNING, STEP_READY) and op.attempt == attempt and op.kind == STEP:
         return op
     return None
 

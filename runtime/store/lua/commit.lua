@@ -44,11 +44,11 @@ for i = commands, first - 1, 3 do
   end
 end
 
-if ARGV[7] == 'drop' then
-  redis.call('ZREM', KEYS[4], ARGV[6])
-elseif ARGV[7] ~= 'keep' then
-  redis.call('ZADD', KEYS[4], ARGV[7], ARGV[6])
-end
+-- The first write must be one that a full server refuses: after it, the rest of a script is let through.
+local live = ARGV[7]
+if live ~= 'keep' and live ~= 'drop' then redis.call('ZADD', KEYS[4], live, ARGV[6]) end
+redis.call('INCR', KEYS[3])
+if live == 'drop' then redis.call('ZREM', KEYS[4], ARGV[6]) end
 local moved = ARGV[8] ~= ARGV[9]
 if moved then
   redis.call('ZREM', KEYS[5], ARGV[6])
@@ -67,7 +67,6 @@ if applied > 0 then
     end
   end
 end
-redis.call('INCR', KEYS[3])
 for i = commands, first - 1, 3 do
   if ARGV[i] ~= '' then redis.call('XDEL', KEYS[7], ARGV[i]) end
 end

@@ -31,16 +31,15 @@ if by < 5 or by > #KEYS then
   return redis.error_reply('ERR restore got no index for the status')
 end
 
-if ARGV[6] == 'drop' then
-  redis.call('ZREM', KEYS[4], ARGV[5])
-else
-  redis.call('ZADD', KEYS[4], ARGV[6], ARGV[5])
-end
+-- The first write must be one that a full server refuses: after it, the rest of a script is let through.
+local live = ARGV[6]
+if live ~= 'drop' then redis.call('ZADD', KEYS[4], live, ARGV[5]) end
+redis.call('INCR', KEYS[3])
+if live == 'drop' then redis.call('ZREM', KEYS[4], ARGV[5]) end
 for i = 5, #KEYS do
   if i ~= by then redis.call('ZREM', KEYS[i], ARGV[5]) end
 end
 redis.call('ZADD', KEYS[by], ARGV[4], ARGV[5])
-redis.call('INCR', KEYS[3])
 
 redis.call('DEL', KEYS[2])
 while last - first > 999 do

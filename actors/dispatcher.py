@@ -1,0 +1,301 @@
+"""The Dispatcher: routes what the inbox reader reads to execution actors. It alone owns the routing table.
+
+A route exists from the moment that somebody needs an execution until its actor was granted to stop. The grant is
+a handshake: an actor says how much mail it has handled, and may go only if nothing more was sent to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from stepwell.actors import messages as m
+from stepwell.actors import store_events
+from stepwell.actors.commands import NoSuchCommand, read_entry
+from stepwell.actors.execution import Shard
+from stepwell.actors.kit.pooled import PooledActor
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.core.records import Outcome, encode
+from stepwell.store.inbox import Entry
+from stepwell.store.replies import Loaded
+from stepwell.store.requests import DeadLetter, Load
+
+LOADING_MAX = 256
+LOAD_RETRY_SECONDS = 1.0
+
+
+class _Route:
+    """Where mail for one execution goes."""
+
+    __slots__ = ("busy", "clean", "entries", "loading", "park", "partition", "ref", "routed", "waiting")
+
+    def __init__(self, partition: int, clean: bool) -> None:
+        self.partition = partition
+        self.ref: AnyRef | None = None
+        self.routed = 0
+        self.waiting: list[m.Mail] = []  # mail that came before the actor
+        self.entries: set[str] = set()  # inbox entries that are not applied yet
+        self.loading = False
+        self.busy = False
+        self.clean = clean
+        self.park: m.Park | None = None
+
+
+class Dispatcher(PooledActor):
+    """See the module's docstring. `running_max` bounds executions that run steps at once."""
+
+    def __init__(self, shard: Shard, running_max: int) -> None:
+        self._shard = shard
+        self._running_max = running_max
+        self._routes: dict[str, _Route] = {}
+        self._queued: deque[tuple[str, int, str]] = deque()  # doorbells beyond the limit
+        self._queued_entries: set[tuple[int, str]] = set()
+        self._queued_ids: set[str] = set()
+        self._recovering: deque[str] = deque()
+        self._loading = 0
+        self._running = 0
+        self._draining = False
+
+    def on_receive(self, message: object) -> None:
+        """One message."""
+        if isinstance(message, m.EntriesDone):
+            self._entries_done(message)
+        elif isinstance(message, m.Busy):
+            self._busy(message)
+        elif isinstance(message, m.MayStop):
+            self._may_stop(message)
+        elif isinstance(message, m.InboxRead):
+            for entry in message.entries:
+                self._entry(entry)
+        elif isinstance(message, m.RowRead):
+            self._row_read(message)
+        elif isinstance(message, m.Spawned):
+            self._spawned(message)
+        else:
+            self._rare(message)
+        self._admit()
+
+    def _rare(self, message: object) -> None:
+        if isinstance(message, m.Swept):
+            self._swept(message)
+        elif isinstance(message, m.Recover):
+            self._recover(message)
+        elif isinstance(message, m.PartitionLost):
+            self._partition_lost(message.partition)
+        elif isinstance(message, m.ActorGone):
+            self._actor_gone(message)
+        elif isinstance(message, m.BadCommand):
+            self._bury_mail(message.partition, message.mail, "not applicable", message.reason)
+        elif isinstance(message, _LoadAgain):
+            self._load(message.execution_id)
+        elif isinstance(message, m.Drain):
+            self._draining = True
+        else:
+            raise TypeError(f"{self} does not know what to do with {message!r}")
+
+    # What comes in.
+
+    def _entry(self, entry: Entry) -> bool:
+        """Route one inbox entry; False if it is on its way already."""
+        if (entry.partition, entry.entry_id) in self._queued_entries:
+            return False
+        if self._shard.holdings.lease(entry.partition) is None:
+            return False
+        try:
+            execution_id, mail = read_entry(entry)
+            if self._shard.keys.partition_of(execution_id) != entry.partition:
+                raise NoSuchCommand(f"execution {execution_id} does not belong to partition {entry.partition}")
+        except NoSuchCommand as error:
+            self._bury(entry.partition, entry.entry_id, entry.fields, "malformed", str(error))
+            return True
+        route = self._routes.get(execution_id)
+        if route is not None and entry.entry_id in route.entries:
+            return False
+        if isinstance(mail, m.Doorbell) and (route is None or route.ref is None) and self._full():
+            if execution_id not in self._queued_ids:
+                self._queued.append((execution_id, entry.partition, entry.entry_id))
+                self._queued_ids.add(execution_id)
+            self._queued_entries.add((entry.partition, entry.entry_id))
+            return True
+        self._send(execution_id, entry.partition, mail)
+        return True
+
+    def _send(self, execution_id: str, partition: int, mail: m.Mail) -> None:
+        route = self._routes.get(execution_id)
+        if route is None:
+            route = self._routes[execution_id] = _Route(partition, clean=True)
+            if isinstance(mail, m.Doorbell):
+                self._count_busy(route, True)  # it is about to run: the limit must know before the row is read
+            self._load(execution_id)
+        if mail.entry_id:
+            route.entries.add(mail.entry_id)
+        if route.ref is None:
+            route.waiting.append(mail)
+        else:
+            route.routed += 1
+            route.ref.tell(mail)
+
+    def _swept(self, message: m.Swept) -> None:
+        entries = sum([self._entry(entry) for entry in message.entries])
+        executions = 0
+        for execution_id in message.due:
+            if execution_id not in self._routes and execution_id not in self._queued_ids:
+                executions += 1
+                self._activate(execution_id)
+        if entries or executions:
+            self._shard.observer(store_events.SweepFound(entries, executions))
+
+    def _recover(self, message: m.Recover) -> None:
+        for execution_id, _ in sorted(message.executions, key=lambda item: (item[1], item[0])):
+            self._recovering.append(execution_id)
+
+    def _activate(self, execution_id: str) -> None:
+        if execution_id in self._routes or execution_id in self._queued_ids:
+            return
+        partition = self._shard.keys.partition_of(execution_id)
+        grant = self._shard.holdings.grant(partition)
+        if grant is not None:
+            self._routes[execution_id] = _Route(partition, grant.clean)
+            self._routes[execution_id].waiting.append(m.Doorbell())
+            self._load(execution_id)
+
+    def _admit(self) -> None:
+        """Let waiting work in as far as the limits allow: recovered executions first, then new ones."""
+        while self._recovering and self._loading < LOADING_MAX and not self._full():
+            self._activate(self._recovering.popleft())
+        while self._queued and not self._full():
+            execution_id, partition, entry_id = self._queued.popleft()
+            self._queued_ids.discard(execution_id)
+            self._queued_entries.discard((partition, entry_id))
+            self._send(execution_id, partition, m.Doorbell(entry_id))
+
+    def _full(self) -> bool:
+        return self._draining or self._running >= self._running_max
+
+    # Rows and actors.
+
+    def _load(self, execution_id: str) -> None:
+        route = self._routes.get(execution_id)
+        if route is not None and not route.loading:
+            route.loading = True
+            self._loading += 1
+            self._shard.mirror.send(self.actor_ref, Load(execution_id))
+
+    def _row_read(self, message: m.RowRead) -> None:
+        self._loading -= 1
+        route = self._routes.get(message.execution_id)
+        if route is None:
+            return
+        route.loading = False
+        if not isinstance(message.reply, Loaded):
+            # A read that failed says nothing about the row: ask again.
+            again = _LoadAgain(message.execution_id)
+            self.timers.start("load:" + message.execution_id, LOAD_RETRY_SECONDS, again)
+        elif message.reply.fields:
+            spawn = m.Spawn(message.execution_id, message.reply.fields, route.clean, route.park)
+            route.park = None
+            self._shard.supervisor.tell(spawn)
+        else:
+            self._no_row(message.execution_id, route)
+
+    def _no_row(self, execution_id: str, route: _Route) -> None:
+        self._remove(execution_id)
+        for mail in route.waiting:
+            self._bury_mail(route.partition, mail, "no such execution", f"there is no execution {execution_id}")
+
+    def _spawned(self, message: m.Spawned) -> None:
+        route = self._routes.get(message.execution_id)
+        if route is None:
+            message.ref.tell(m.Drop())
+            return
+        route.ref = message.ref
+        route.clean = True  # from now on the shard itself knows what runs
+        for mail in route.waiting:
+            route.routed += 1
+            message.ref.tell(mail)
+        route.waiting.clear()
+
+    def _actor_gone(self, message: m.ActorGone) -> None:
+        route = self._routes.get(message.execution_id)
+        if route is None or (route.ref is not None and route.ref is not message.ref):
+            return
+        route.ref = None
+        route.routed = 0
+        route.entries.clear()
+        route.waiting = [mail for mail in message.unhandled if isinstance(mail, m.Doorbell | m.CommandMail)]
+        route.entries.update(mail.entry_id for mail in route.waiting if mail.entry_id)
+        route.park = message.park
+        self._load(message.execution_id)
+
+    def _may_stop(self, message: m.MayStop) -> None:
+        route = self._routes.get(message.execution_id)
+        if route is None or route.ref is not message.ref:
+            message.ref.tell(m.StopGranted())
+        elif route.routed == message.handled:
+            self._remove(message.execution_id)
+            message.ref.tell(m.StopGranted())
+
+    def _partition_lost(self, partition: int) -> None:
+        for execution_id, route in list(self._routes.items()):
+            if route.partition == partition:
+                self._remove(execution_id)
+                if route.ref is not None:
+                    route.ref.tell(m.Drop())
+        kept = [item for item in self._queued if item[1] != partition]
+        self._queued = deque(kept)
+        self._queued_ids = {item[0] for item in kept}
+        self._queued_entries = {key for key in self._queued_entries if key[0] != partition}
+        partition_of = self._shard.keys.partition_of
+        self._recovering = deque(i for i in self._recovering if partition_of(i) != partition)
+
+    def _remove(self, execution_id: str) -> None:
+        route = self._routes.pop(execution_id)
+        self._count_busy(route, False)
+
+    def _busy(self, message: m.Busy) -> None:
+        route = self._routes.get(message.execution_id)
+        if route is not None:
+            self._count_busy(route, message.busy)
+
+    def _count_busy(self, route: _Route, busy: bool) -> None:
+        if route.busy != busy:
+            route.busy = busy
+            self._running += 1 if busy else -1
+
+    def _entries_done(self, message: m.EntriesDone) -> None:
+        route = self._routes.get(message.execution_id)
+        if route is not None:
+            route.entries.difference_update(message.entry_ids)
+
+    # Dead letters.
+
+    def _bury_mail(self, partition: int, mail: m.Mail, kind: str, reason: str) -> None:
+        if isinstance(mail, m.CommandMail):
+            self._bury(partition, mail.entry_id, mail.fields, kind, reason, mail.command_id)
+        elif mail.entry_id:
+            self._bury(partition, mail.entry_id, {"type": b"start"}, kind, reason)
+
+    def _bury(
+        self, partition: int, entry_id: str, fields: dict[str, bytes], kind: str, reason: str, command_id: str = ""
+    ) -> None:
+        lease = self._shard.holdings.lease(partition)
+        if lease is None:
+            return
+        shown = {name: value[:4096].decode(errors="backslashreplace") for name, value in fields.items()}
+        letter = DeadLetter(
+            partition=partition,
+            lease=lease,
+            entry_id=entry_id,
+            reason=reason,
+            fields=msgspec.json.encode(shown),
+            now_ms=self._shard.clock.now_ms(),
+            command_id=command_id,
+            outcome=encode(Outcome(False, "", reason)) if command_id else b"",
+        )
+        self._shard.observer(store_events.DeadLettered(kind, reason))
+        self._shard.mirror.send(None, letter)
+
+
+class _LoadAgain(msgspec.Struct):
+    execution_id: str

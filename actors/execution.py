@@ -1,0 +1,452 @@
+"""One actor per execution in memory: it owns the checkpoint, mirrors each change, and arms its own timers.
+
+At most one commit is in flight; what comes meanwhile waits in `_later`. What a decision asks for (attempts,
+timers, events) happens when its commit is acknowledged, so nothing goes on that Redis does not know.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from stepwell.actors import messages as m
+from stepwell.actors import store_events
+from stepwell.actors.bus import Bus
+from stepwell.actors.commands import NoSuchCommand, command_input
+from stepwell.actors.holdings import Holdings
+from stepwell.actors.kit.pooled import PooledActor
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.mirror import Mirror
+from stepwell.actors.runner import StepOrder, StepRunner
+from stepwell.actors.store_events import StoreObserver
+from stepwell.core import events, row
+from stepwell.core.checkpoint import Checkpoint
+from stepwell.core.clock import Clock
+from stepwell.core.effects import ArmTimer, DisarmTimer, Emit, StartAttempt
+from stepwell.core.errors import StepwellError
+from stepwell.core.inputs import (
+    AttemptFailed,
+    AttemptSucceeded,
+    Input,
+    NotStarted,
+    ParkAsked,
+    RetryAsked,
+    TimerFired,
+)
+from stepwell.core.records import TerminalError, encode
+from stepwell.core.status import (
+    PARK_NOT_DEPLOYED,
+    PARK_UNREADABLE,
+    PARKED,
+    QUEUED,
+    RUNNING,
+    STATUSES,
+    STEP_BACKOFF,
+    TERMINAL,
+)
+from stepwell.core.transitions import live_score
+from stepwell.flow.attempt import context_of
+from stepwell.flow.machine import Follow, Machine, Turn
+from stepwell.flow.registry import Registry, unknown_flow
+from stepwell.store.keys import Keys
+from stepwell.store.replies import Committed, Conflict, Reply
+from stepwell.store.requests import KEEP, Applied, Commit, Restore
+
+HELD_RETRY_SECONDS = 0.5
+
+
+class RowConflict(StepwellError):
+    """A row was changed by somebody else while we held its partition."""
+
+
+@dataclass(slots=True)
+class Shard:
+    """What the actors of one shard share. Everything in here is injected by the composition root."""
+
+    clock: Clock
+    keys: Keys
+    secret: bytes
+    registry: Registry
+    bus: Bus
+    holdings: Holdings
+    mirror: Mirror
+    runner: StepRunner
+    observer: StoreObserver
+    incarnation: str
+    dispatcher: AnyRef = field(init=False)
+    supervisor: AnyRef = field(init=False)
+    _commits: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def commit_id(self) -> str:
+        """A name for a commit that no other commit has."""
+        return f"{self.incarnation}-{next(self._commits)}"
+
+
+class ExecutionActor(PooledActor):
+    """See the module's docstring. `clean`: no step of it can have been interrupted. `park`: do nothing but that."""
+
+    def __init__(
+        self, shard: Shard, execution_id: str, fields: dict[str, bytes], clean: bool, park: m.Park | None = None
+    ) -> None:
+        self._shard = shard
+        self._id = execution_id
+        self._partition = shard.keys.partition_of(execution_id)
+        self._clean = clean
+        self._park = park
+        self._fields: dict[str, bytes] | None = fields
+        self._machine: Machine | None = None
+        self._later: deque[object] = deque()
+        self._in_flight: Commit | Restore | None = None
+        self._follow: list[Follow] = []
+        self._turn_at = 0
+        self._pending: list[Applied] = []  # entries whose effect the next commit holds
+        self._row_status = ""
+        self._row_live = ""
+        self._handled = 0
+        self._busy = False
+        self._leaving = False
+
+    def on_start(self) -> None:
+        """Read the row; go on where it stands. A queued execution waits for its doorbell."""
+        fields, self._fields = self._fields, None
+        assert fields is not None
+        if self._park is not None:
+            self._park_unread(fields, self._park)
+            return
+        try:
+            cp = row.parse(self._id, fields, self._shard.secret)
+        except row.UnreadableRow as error:
+            self._park_unread(fields, m.Park(PARK_UNREADABLE, str(error)))
+            return
+        self._row_status = cp.status
+        self._row_live = live_score(cp)
+        flow = self._shard.registry.find(cp.meta.flow)
+        self._machine = Machine(flow, cp)
+        if flow is None:
+            self._park_not_deployed(cp)
+        elif cp.status == PARKED and cp.error is not None and cp.error.type == PARK_NOT_DEPLOYED:
+            self._feed(RetryAsked(self._now(), ""))
+        elif cp.status != QUEUED:
+            self._commit(self._machine.start(self._now(), self._clean))
+        self._rest()
+
+    def on_receive(self, message: object) -> None:
+        """One message; everything but the store's answer waits while a commit is in flight."""
+        if isinstance(message, m.Written):
+            self._written(message.reply)
+        elif isinstance(message, m.Drop):
+            self._forget()
+        else:
+            self._later.append(message)
+        while self._later and self._in_flight is None and not self._leaving:
+            self._handle(self._later.popleft())
+        self._rest()
+
+    def on_stop(self) -> None:
+        """Nothing of the flow's code runs when its execution leaves memory."""
+        self._close()
+
+    def on_failure(self, *_: object) -> None:
+        """The same after a failure."""
+        self._close()
+
+    def _handle(self, message: object) -> None:
+        if isinstance(message, m.StepDone):
+            done = AttemptSucceeded(self._now(), message.path, message.attempt, message.started_at, message.value)
+            self._feed(done)
+        elif isinstance(message, m.StepErred):
+            self._erred(message)
+        elif isinstance(message, m.TimerDue):
+            self._feed(TimerFired(self._now(), message.path))
+        elif isinstance(message, m.Doorbell):
+            self._doorbell(message)
+        elif isinstance(message, m.CommandMail):
+            self._command(message)
+        elif isinstance(message, m.StepHeld):
+            again = m.StartAgain(message.path, message.attempt)
+            self.timers.start("held:" + message.path, HELD_RETRY_SECONDS, again)
+        elif isinstance(message, m.StartAgain):
+            self._start(StartAttempt(message.path, message.attempt))
+        elif isinstance(message, m.NeverBegun):
+            self._feed(NotStarted(self._now(), message.path, message.attempt))
+        elif isinstance(message, m.Passivate):
+            if self._machine is None or self._machine.checkpoint.status != RUNNING:
+                self._ask_to_leave()
+        elif isinstance(message, m.StopGranted):
+            self._forget()
+        else:
+            raise TypeError(f"{self} does not know what to do with {message!r}")
+
+    # Events in.
+
+    def _feed(self, event: Input) -> None:
+        machine = self._machine
+        if machine is not None:
+            self._commit(machine.feed(event))
+
+    def _doorbell(self, bell: m.Doorbell) -> None:
+        self._mail_handled(bell.entry_id, "")
+        machine = self._machine
+        if machine is not None and machine.checkpoint.status == QUEUED and machine.flow is not None:
+            self._commit(machine.start(self._now(), clean=True))
+        else:
+            self._commit(Turn())
+
+    def _command(self, mail: m.CommandMail) -> None:
+        try:
+            event = command_input(mail.type, mail.command_id, mail.data, self._now())
+        except NoSuchCommand as error:
+            self._shard.dispatcher.tell(m.BadCommand(self._partition, mail, str(error)))
+            self._handled += 1
+            return
+        machine = self._machine
+        if machine is None:  # the row is unreadable
+            self._shard.dispatcher.tell(m.BadCommand(self._partition, mail, f"{self._id} is parked unread"))
+            self._handled += 1
+            return
+        if machine.flow is None and isinstance(event, RetryAsked):
+            cp = machine.checkpoint
+            known = [flow.name for flow in self._shard.registry]
+            event = replace(event, obstacle=f"{PARK_NOT_DEPLOYED}: {unknown_flow(cp.meta.flow, known)}")
+        turn = machine.feed(event)
+        outcome = next((encode(a.outcome) for a in turn.answers if a.command_id == mail.command_id), b"")
+        self._mail_handled(mail.entry_id, mail.command_id, outcome)
+        self._commit(turn)
+
+    def _mail_handled(self, entry_id: str, command_id: str, outcome: bytes = b"") -> None:
+        self._handled += 1
+        if entry_id or command_id:
+            self._pending.append(Applied(entry_id, command_id, outcome))
+
+    def _erred(self, message: m.StepErred) -> None:
+        machine = self._machine
+        if machine is None or message.path not in machine.checkpoint.open:
+            return
+        self._feed(
+            AttemptFailed(
+                self._now(),
+                message.path,
+                message.attempt,
+                message.started_at,
+                message.error,
+                message.retryable,
+                machine.step_call(message.path).step.retry,
+                message.retry_after,
+            )
+        )
+
+    # The commit.
+
+    def _commit(self, turn: Turn) -> None:
+        machine = self._machine
+        assert machine is not None and self._in_flight is None
+        self._follow = turn.follow
+        self._turn_at = self._now()
+        if turn.empty and not self._pending:
+            self._acknowledged()
+            return
+        lease = self._shard.holdings.lease(self._partition)
+        if lease is None:
+            self._forget()
+            return
+        cp = machine.checkpoint
+        live = live_score(cp)
+        sets: list[tuple[str, bytes]] = []
+        dels: list[str] = []
+        for name, value in turn.fields.items():
+            if value is None:
+                dels.append(name)
+            else:
+                sets.append((name, value))
+        commit = Commit(
+            partition=self._partition,
+            execution_id=self._id,
+            lease=lease,
+            expected_rev=cp.rev,
+            commit_id=self._shard.commit_id(),
+            now_ms=self._turn_at,
+            sets=sets,
+            status_from=self._row_status,
+            status_to=cp.status,
+            live=KEEP if live == self._row_live else live,
+            dels=dels,
+            applied=self._pending,
+            event=_live_view(turn.follow),
+            ended=cp.status in TERMINAL and self._row_status not in TERMINAL,
+        )
+        self._row_live = live
+        self._pending = []
+        self._in_flight = commit
+        self._shard.mirror.send(self.actor_ref, commit)
+
+    def _written(self, reply: Reply) -> None:
+        request = self._in_flight
+        machine = self._machine
+        if request is None or machine is None:
+            return
+        if isinstance(reply, Conflict) and isinstance(request, Commit) and reply.stored_rev < request.expected_rev:
+            self._restore(machine.checkpoint, request)
+            return
+        if not isinstance(reply, Committed):
+            if isinstance(reply, Conflict):
+                self._shard.observer(store_events.RowDiverged(self._id))
+            raise RowConflict(
+                f"execution {self._id}: expected to write revision {machine.checkpoint.rev + 1}, but Redis says"
+                f" {reply!r}; the row is read again"
+            )
+        self._in_flight = None
+        cp = machine.checkpoint
+        self._row_status = cp.status
+        machine.checkpoint = replace(cp, rev=cp.rev + 1)
+        if isinstance(request, Restore):
+            self._shard.observer(store_events.Healed(self._id))
+            if self._pending:
+                follow, self._follow = self._follow, []
+                self._commit(Turn())
+                self._follow = follow
+                return
+        elif request.applied:
+            entries = [done.entry_id for done in request.applied if done.entry_id]
+            self._shard.dispatcher.tell(m.EntriesDone(self._id, self._partition, entries))
+        self._acknowledged()
+
+    def _restore(self, cp: Checkpoint, lost: Commit) -> None:
+        """Redis lost acknowledged data: write the whole row as it should be now, under the same fence."""
+        self._pending = list(lost.applied)
+        self._in_flight = Restore(
+            partition=self._partition,
+            execution_id=self._id,
+            lease=lost.lease,
+            rev=cp.rev + 1,
+            commit_id=self._shard.commit_id(),
+            now_ms=self._now(),
+            status=cp.status,
+            live=live_score(cp),
+            fields=row.fields_of(cp),
+            ended=cp.terminal,
+        )
+        self._shard.mirror.send(self.actor_ref, self._in_flight)
+
+    def _acknowledged(self) -> None:
+        follow, self._follow = self._follow, []
+        for effect in follow:
+            if isinstance(effect, StartAttempt):
+                self._start(effect)
+            elif isinstance(effect, Emit):
+                self._shard.bus.publish(effect.event)
+            elif isinstance(effect, ArmTimer):
+                self._arm(effect)
+            elif isinstance(effect, DisarmTimer):
+                self.timers.cancel(effect.path)
+        self._tell_busy()
+
+    # What follows.
+
+    def _start(self, effect: StartAttempt) -> None:
+        machine = self._machine
+        if machine is None:
+            return
+        cp = machine.checkpoint
+        op = cp.open.get(effect.path)
+        if op is None or op.attempt != effect.attempt or cp.status != RUNNING:
+            return
+        if op.winding:
+            self._later.appendleft(m.NeverBegun(effect.path, effect.attempt))
+            return
+        if op.late_from is not None:
+            late = max(0, self._now() - op.late_from)
+            started = events.RetryStarted(self._id, cp.meta.flow, op.name, effect.path, op.attempt, late)
+            self._shard.bus.publish(started)
+        call = machine.step_call(effect.path)
+        grant = self._shard.holdings.grant(self._partition)
+        epoch = 0 if grant is None else grant.epoch
+        context = context_of(cp, op, effect.path, call.step, epoch, None)
+        self._shard.runner.start(StepOrder(self._partition, call, context), self.actor_ref)
+
+    def _arm(self, effect: ArmTimer) -> None:
+        """The delay counts from the decision; a rounded millisecond must not make it short."""
+        passed = self._now() - self._turn_at
+        remaining = effect.delay_ms if passed <= 0 else max(0, effect.delay_ms - passed + 1)
+        self.timers.start(effect.path, remaining / 1000, m.TimerDue(effect.path))
+
+    def _tell_busy(self) -> None:
+        machine = self._machine
+        busy = machine is not None and machine.checkpoint.status == RUNNING
+        if busy != self._busy:
+            self._busy = busy
+            self._shard.dispatcher.tell(m.Busy(self._id, busy))
+
+    # Leaving.
+
+    def _rest(self) -> None:
+        """An execution that has ended or is parked leaves memory."""
+        if self._in_flight is not None or self._later or self._leaving:
+            return
+        machine = self._machine
+        if machine is None or machine.checkpoint.terminal or machine.checkpoint.status == PARKED:
+            self._ask_to_leave()
+
+    def _ask_to_leave(self) -> None:
+        if self._in_flight is None and not self._later:
+            self._shard.dispatcher.tell(m.MayStop(self._id, self.actor_ref, self._handled))
+
+    def _forget(self) -> None:
+        """Stop here; write nothing, run nothing."""
+        self._leaving = True
+        self._in_flight = None
+        self._later.clear()
+        self.stop()
+
+    def _close(self) -> None:
+        machine, self._machine = self._machine, None
+        if machine is None:
+            return
+        cp = machine.checkpoint
+        for path, op in cp.open.items():
+            if op.status == STEP_BACKOFF and cp.status != PARKED:
+                self._shard.bus.publish(events.BackoffLeft(self._id, cp.meta.flow, op.name, path, "unloaded"))
+        machine.close()
+
+    # Parking at the door.
+
+    def _park_not_deployed(self, cp: Checkpoint) -> None:
+        if cp.terminal or cp.status == PARKED:
+            return
+        known = [flow.name for flow in self._shard.registry]
+        self._feed(ParkAsked(self._now(), PARK_NOT_DEPLOYED, unknown_flow(cp.meta.flow, known)))
+
+    def _park_unread(self, fields: dict[str, bytes], park: m.Park) -> None:
+        """The row stays as it is but for status and error: what can't be read must not be written over."""
+        self._rest()
+        status = fields.get("status", b"").decode(errors="replace")
+        rev = fields.get("rev", b"")
+        lease = self._shard.holdings.lease(self._partition)
+        self._shard.bus.publish(events.ExecutionParked(self._id, "", park.reason, park.detail))
+        if lease is None or not rev.isdigit() or status == PARKED or status not in STATUSES:
+            return
+        error = encode(TerminalError(park.reason, park.detail, self._now()))
+        commit = Commit(
+            partition=self._partition,
+            execution_id=self._id,
+            lease=lease,
+            expected_rev=int(rev),
+            commit_id=self._shard.commit_id(),
+            now_ms=self._now(),
+            sets=[("error", error)],
+            status_from=status,
+            status_to=PARKED,
+            live="+inf",
+        )
+        self._shard.mirror.send(None, commit)
+
+    def _now(self) -> int:
+        return self._shard.clock.now_ms()
+
+
+def _live_view(follow: list[Follow]) -> bytes:
+    """The commit's entry in the partition's events stream: what a live view shows."""
+    shown = [effect.event for effect in follow if isinstance(effect, Emit)]
+    return encode(shown) if shown else b""

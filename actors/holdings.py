@@ -1,0 +1,59 @@
+"""Which partitions this shard owns, and until when it may act on that. Written by Leases, read by all threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from stepwell.store.leases import Grant
+
+
+class Holdings:
+    """Grants by partition. A lease counts from the *sending* of the last good renewal, minus a margin."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._grants: dict[int, Grant] = {}
+        self._until: dict[int, float] = {}
+        self._lock = threading.Lock()
+
+    def hold(self, grant: Grant, until: float) -> None:
+        """Own the partition; act on it until that monotonic second."""
+        with self._lock:
+            self._until[grant.partition] = until
+            self._grants[grant.partition] = grant
+
+    def extend(self, partition: int, until: float) -> None:
+        """A renewal succeeded."""
+        with self._lock:
+            if partition in self._grants:
+                self._until[partition] = until
+
+    def drop(self, partition: int) -> Grant | None:
+        """Own it no longer."""
+        with self._lock:
+            self._until.pop(partition, None)
+            return self._grants.pop(partition, None)
+
+    def lease(self, partition: int) -> str | None:
+        """The lease value that fences writes; None if the partition is not ours."""
+        grant = self._grants.get(partition)
+        return None if grant is None else grant.value
+
+    def grant(self, partition: int) -> Grant | None:
+        """The grant itself."""
+        return self._grants.get(partition)
+
+    def may_act(self, partition: int) -> bool:
+        """Whether a step body may start now: the lease can't have lapsed."""
+        return self._until.get(partition, 0.0) > self._monotonic()
+
+    def grants(self) -> list[Grant]:
+        """All grants."""
+        with self._lock:
+            return list(self._grants.values())
+
+    def partitions(self) -> list[int]:
+        """All partitions that are ours."""
+        with self._lock:
+            return sorted(self._grants)

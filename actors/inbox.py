@@ -1,0 +1,128 @@
+"""The InboxReader: reads the inboxes of owned partitions, recovers what a partition had when it became ours, and
+sweeps.
+
+Reading changes nothing, so it may be repeated at will: after every broken connection all is read again from the
+beginning (an entry may have come with a smaller id), and whoever has it already skips it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from stepwell.actors.holdings import Holdings
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.messages import InboxRead, Recover, Swept
+from stepwell.core.clock import Clock
+from stepwell.core.errors import StoreError
+from stepwell.store.inbox import START, Entry, InboxStore
+
+logger = logging.getLogger("stepwell.inbox")
+READ_COUNT = 500
+BLOCK_MS = 500
+SWEEP_SECONDS = 5.0
+SWEEP_MAX = 1000
+OVERDUE_MS = 5000
+PAUSE_SECONDS = 0.2
+
+
+class InboxReader:
+    """One round of `run_once` is one read over all owned partitions; every 5 s also a sweep."""
+
+    def __init__(
+        self,
+        store: InboxStore,
+        holdings: Holdings,
+        clock: Clock,
+        pause: Callable[[float], object],
+    ) -> None:
+        self._store = store
+        self._holdings = holdings
+        self._clock = clock
+        self._pause = pause
+        self._after: dict[int, str] = {}
+        self._changes: deque[tuple[int, bool]] = deque()  # (partition, gained) as Leases found out
+        self._sweep_due = 0.0
+        self._warned = False
+        self.dispatcher: AnyRef
+
+    def gained(self, partition: int) -> None:
+        """A partition has become ours."""
+        self._changes.append((partition, True))
+
+    def lost(self, partition: int) -> None:
+        """A partition is no longer ours."""
+        self._changes.append((partition, False))
+
+    def run_once(self, block_ms: int | None = BLOCK_MS) -> None:
+        """One round."""
+        try:
+            fresh = self._take_changes()
+            if fresh:
+                self._take_over(fresh)
+            if not self._after:
+                self._pause(PAUSE_SECONDS)
+                return
+            self._read(self._after, block_ms)
+            if self._clock.monotonic() >= self._sweep_due:
+                self._sweep()
+            self._warned = False
+        except StoreError as error:
+            if not self._warned:
+                logger.warning("inboxes can't be read (%s); trying again", error)
+            self._warned = True
+            self._after = dict.fromkeys(self._after, START)
+            self._pause(PAUSE_SECONDS)
+
+    def _take_changes(self) -> list[int]:
+        fresh: list[int] = []
+        while self._changes:
+            partition, gained = self._changes.popleft()
+            if gained:
+                fresh.append(partition)
+            else:
+                self._after.pop(partition, None)
+        return fresh
+
+    def _take_over(self, partitions: list[int]) -> None:
+        """Doorbells first, so that what is queued is known as such; then everything unfinished."""
+        try:
+            starts = dict.fromkeys(partitions, START)
+            while self._read(starts, None):
+                pass
+            for partition in partitions:
+                for chunk in self._store.unfinished(partition):
+                    self.dispatcher.tell(Recover(partition, chunk))
+            self._after.update(starts)
+        except StoreError:
+            self._changes.extend((partition, True) for partition in partitions)
+            raise
+        self._sweep_due = self._clock.monotonic() + SWEEP_SECONDS
+
+    def _read(self, after: dict[int, str], block_ms: int | None) -> bool:
+        entries = self._store.read(after, block_ms, READ_COUNT)
+        for entry in entries:
+            after[entry.partition] = entry.entry_id
+        if entries:
+            self.dispatcher.tell(InboxRead(entries))
+        return bool(entries)
+
+    def _sweep(self) -> None:
+        """What no actor holds though it was read or is overdue: found and counted by the dispatcher."""
+        self._sweep_due = self._clock.monotonic() + SWEEP_SECONDS
+        entries: list[Entry] = []
+        due: list[str] = []
+        overdue = self._clock.now_ms() - OVERDUE_MS
+        for partition, last in list(self._after.items()):
+            if last != START:
+                old = self._store.scan(partition, START, SWEEP_MAX)
+                entries += [entry for entry in old if _order(entry.entry_id) <= _order(last)]
+            due += [execution_id for execution_id, _ in self._store.due(partition, overdue, SWEEP_MAX)]
+        if entries or due:
+            self.dispatcher.tell(Swept(entries, due))
+
+
+def _order(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, number = entry_id.partition("-")
+    return int(milliseconds), int(number or 0)

@@ -1,0 +1,202 @@
+"""Messages between the actors of a shard."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.core.records import Failure
+from stepwell.store.inbox import Entry
+from stepwell.store.replies import Reply
+
+
+class Doorbell(msgspec.Struct, gc=False):
+    """Leave to begin (or go on with) an execution; `entry_id` is the inbox entry that rang, '' for none."""
+
+    entry_id: str = ""
+
+
+class CommandMail(msgspec.Struct, gc=False):
+    """A command for an execution; `data` is JSON."""
+
+    entry_id: str
+    command_id: str
+    type: str
+    data: bytes
+    fields: dict[str, bytes]
+
+
+Mail: TypeAlias = Doorbell | CommandMail
+
+
+class StepDone(msgspec.Struct, gc=False):
+    """An attempt returned; `value` is its encoded result."""
+
+    path: str
+    attempt: int
+    started_at: int
+    value: bytes
+
+
+class StepErred(msgspec.Struct, gc=False):
+    """An attempt raised."""
+
+    path: str
+    attempt: int
+    started_at: int | None
+    error: Failure
+    retryable: bool
+    retry_after: float | None = None
+
+
+class StepHeld(msgspec.Struct, gc=False):
+    """An attempt was not begun because the partition's lease might lapse; it has to be asked for again."""
+
+    path: str
+    attempt: int
+
+
+class NeverBegun(msgspec.Struct, gc=False):
+    """An attempt was declared, but its step was wound up before it could begin."""
+
+    path: str
+    attempt: int
+
+
+class TimerDue(msgspec.Struct, gc=False):
+    """The timer of the open operation at `path`."""
+
+    path: str
+
+
+class StartAgain(msgspec.Struct, gc=False):
+    """Ask once more for an attempt that was held."""
+
+    path: str
+    attempt: int
+
+
+class Written(msgspec.Struct, gc=False):
+    """The store's answer to the commit or restore in flight."""
+
+    reply: Reply
+
+
+class Drop(msgspec.Struct, gc=False):
+    """The partition is no longer ours: forget the execution, write nothing."""
+
+
+class Passivate(msgspec.Struct, gc=False):
+    """Leave memory when nothing runs and nothing is under way."""
+
+
+class Park(msgspec.Struct, gc=False):
+    """Why an execution is parked without being read."""
+
+    reason: str
+    detail: str
+
+
+class StopGranted(msgspec.Struct, gc=False):
+    """The dispatcher has sent nothing more: the actor may stop."""
+
+
+# To the dispatcher.
+
+
+class InboxRead(msgspec.Struct):
+    """New inbox entries."""
+
+    entries: list[Entry]
+
+
+class Swept(msgspec.Struct):
+    """What a sweep saw: old inbox entries, and executions that are overdue. Whatever no actor holds is a find."""
+
+    entries: list[Entry]
+    due: list[str]
+
+
+class Recover(msgspec.Struct):
+    """Unfinished executions of a partition that has become ours, with their due times in ms."""
+
+    partition: int
+    executions: list[tuple[str, float]]
+
+
+class PartitionLost(msgspec.Struct):
+    """A partition is no longer ours."""
+
+    partition: int
+
+
+class RowRead(msgspec.Struct):
+    """A row that was asked for; `reply` is Loaded, or what went wrong."""
+
+    execution_id: str
+    reply: Reply
+
+
+class Spawned(msgspec.Struct):
+    """The supervisor has started an execution's actor."""
+
+    execution_id: str
+    ref: AnyRef
+
+
+class ActorGone(msgspec.Struct):
+    """An execution's actor failed. `park`: it did so too often; `unhandled` is mail it did not get to."""
+
+    execution_id: str
+    ref: AnyRef
+    park: Park | None
+    unhandled: list[object]
+
+
+class EntriesDone(msgspec.Struct):
+    """These inbox entries are applied: their commit is acknowledged."""
+
+    execution_id: str
+    partition: int
+    entry_ids: list[str]
+
+
+class BadCommand(msgspec.Struct):
+    """A command that can never be applied; it becomes a dead letter."""
+
+    partition: int
+    mail: CommandMail
+    reason: str
+
+
+class Busy(msgspec.Struct):
+    """An execution began to run steps, or rests; for the limit of running executions."""
+
+    execution_id: str
+    busy: bool
+
+
+class MayStop(msgspec.Struct):
+    """An actor asks to leave memory; it has handled that many pieces of mail."""
+
+    execution_id: str
+    ref: AnyRef
+    handled: int
+
+
+class Drain(msgspec.Struct):
+    """Begin nothing new."""
+
+
+# To the supervisor.
+
+
+class Spawn(msgspec.Struct):
+    """Start an execution's actor on its row. `clean`: no step of it can have been interrupted."""
+
+    execution_id: str
+    fields: dict[str, bytes]
+    clean: bool
+    park: Park | None = None

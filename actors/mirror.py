@@ -1,0 +1,160 @@
+"""The Mirror: group commit. One pipeline is in flight; what arrives meanwhile is the next.
+
+It repeats a batch whose replies were lost: every script recognises what it has done before. What the server
+refuses for now (full, read-only, loading) waits and is sent again; what a lease fenced waits until Leases has
+found out whether the partition is still ours.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable
+from typing import Protocol
+
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.messages import RowRead, Written
+from stepwell.actors.store_events import BatchWritten, StoreObserver, StoreTrouble
+from stepwell.store.link import LinkDown
+from stepwell.store.replies import Fenced, Refused, Reply
+from stepwell.store.requests import Commit, DeadLetter, Load, Restore
+
+logger = logging.getLogger("stepwell.mirror")
+BATCH_REQUESTS_MAX = 256
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+IDLE_SECONDS = 0.5
+RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+Order = tuple[AnyRef | None, "Commit | Restore | Load | DeadLetter"]
+
+
+class Sender(Protocol):
+    """What sends a batch: `stepwell.store.link.Link`."""
+
+    def execute(self, requests: list[Commit | Restore | Load | DeadLetter]) -> list[Reply]:
+        """One reply per request; raises LinkDown when the fate of all is unknown."""
+        ...
+
+
+class Mirror:
+    """Sends requests of actors in batches and tells each its reply. `run_once` is one round of its thread."""
+
+    def __init__(
+        self,
+        link: Sender,
+        pause: Callable[[float], object],
+        monotonic: Callable[[], float],
+        observer: StoreObserver,
+        on_fenced: Callable[[int], None],
+    ) -> None:
+        self._link = link
+        self._pause = pause
+        self._monotonic = monotonic
+        self._observer = observer
+        self._on_fenced = on_fenced
+        self._queue: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+        self._again: list[Order] = []
+        self._fenced: dict[int, list[Order]] = {}
+        self._troubles = 0
+        self.busy = False
+
+    def send(self, ref: AnyRef | None, request: Commit | Restore | Load | DeadLetter) -> None:
+        """Queue a request; its reply comes to `ref` as `Written` (`RowRead` for a load)."""
+        self._queue.put((ref, request))
+
+    def wake(self) -> None:
+        """Let a waiting round end."""
+        self._queue.put(None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued or in flight; fenced requests don't count."""
+        return not self.busy and not self._again and self._queue.empty()
+
+    def lease_checked(self, partition: int, ours: bool) -> None:
+        """Leases has looked: send what was fenced again, or forget it. Called on Leases' thread."""
+        held = self._fenced.pop(partition, [])
+        if ours:
+            for order in held:
+                self._queue.put(order)
+
+    def run_once(self, wait: float = IDLE_SECONDS) -> None:
+        """Send one batch; wait at most `wait` seconds for something to send."""
+        batch = self._take(wait)
+        if not batch:
+            return
+        self.busy = True
+        try:
+            self._send(batch)
+        finally:
+            self.busy = False
+
+    def _take(self, wait: float) -> list[Order]:
+        batch, self._again = self._again, []
+        size = 0
+        try:
+            if not batch:
+                order = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
+                if order is None:
+                    return []
+                batch.append(order)
+                size += _size(order[1])
+            while len(batch) < BATCH_REQUESTS_MAX and size < BATCH_BYTES_MAX:
+                order = self._queue.get_nowait()
+                if order is not None:
+                    batch.append(order)
+                    size += _size(order[1])
+        except queue.Empty:
+            pass  # the batch is what there is
+        return batch
+
+    def _send(self, batch: list[Order]) -> None:
+        began = self._monotonic()
+        try:
+            replies = self._link.execute([request for _, request in batch])
+        except LinkDown as error:
+            self._trouble(batch, str(error))
+            return
+        refused: list[Order] = []
+        reason = ""
+        for order, reply in zip(batch, replies, strict=True):
+            ref, request = order
+            if isinstance(reply, Refused):
+                refused.append(order)
+                reason = reply.reason
+            elif isinstance(reply, Fenced) and not isinstance(request, Load):
+                self._fenced.setdefault(request.partition, []).append(order)
+                self._on_fenced(request.partition)
+            elif ref is not None:
+                if isinstance(request, Load):
+                    ref.tell(RowRead(request.execution_id, reply))
+                else:
+                    ref.tell(Written(reply))
+        self._observer(BatchWritten(tuple(replies), self._monotonic() - began))
+        if refused:
+            self._trouble(refused, reason)
+        else:
+            self._troubles = 0
+
+    def _trouble(self, batch: list[Order], reason: str) -> None:
+        """Keep the batch in order for the next round, after a growing pause."""
+        self._again = batch + self._again
+        seconds = RETRY_SECONDS[min(self._troubles, len(RETRY_SECONDS) - 1)]
+        if self._troubles in (0, 10) or self._troubles % 60 == 0:
+            logger.warning(
+                "Redis does not take writes (%s); %d wait, nothing is lost, trying again in %.2g s",
+                reason,
+                len(batch),
+                seconds,
+            )
+        self._troubles += 1
+        self._observer(StoreTrouble(reason))
+        self._pause(seconds)
+
+
+def _size(request: Commit | Restore | Load | DeadLetter) -> int:
+    if isinstance(request, Commit):
+        return 300 + sum([len(value) for _, value in request.sets])
+    if isinstance(request, Restore):
+        return 300 + sum([len(value) for _, value in request.fields])
+    return 300

@@ -1,0 +1,82 @@
+"""A bounded pool of threads for sync step bodies.
+
+A thread can't be stopped from outside. One that is far over its step's timeout is given up: a fresh thread takes
+its slot, at most as many as the pool has; the body's outcome still counts when it comes.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+Job: TypeAlias = Callable[[], None]
+
+
+class ThreadPool:
+    """Runs jobs on at most `size` threads (plus those given up), started as they are needed."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._waiting = 0  # jobs queued and not taken
+        self._idle = 0
+        self._surplus = 0  # threads that must end because a replacement took their slot
+        self.given_up = 0
+
+    def submit(self, job: Job) -> None:
+        """Queue a job; it must not raise."""
+        with self._lock:
+            self._waiting += 1
+            if self._idle < self._waiting and self._threads < self._size + self.given_up:
+                self._spawn()
+        self._jobs.put(job)
+
+    def give_up_one(self) -> bool:
+        """Free the slot of a thread that hangs; False if as many as the pool's size hang already."""
+        with self._lock:
+            if self.given_up >= self._size:
+                return False
+            self.given_up += 1
+            if self._waiting > self._idle:
+                self._spawn()
+            return True
+
+    def came_back(self) -> None:
+        """A thread that was given up has finished its job after all."""
+        with self._lock:
+            self.given_up -= 1
+            if self._threads > self._size + self.given_up:
+                self._surplus += 1
+
+    def stop(self) -> None:
+        """Let idle threads end; busy ones are daemons and end with the process."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+    def _spawn(self) -> None:
+        self._threads += 1
+        threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if self._surplus:
+                    self._surplus -= 1
+                    self._threads -= 1
+                    return
+                self._idle += 1
+            job = self._jobs.get()
+            with self._lock:
+                self._idle -= 1
+                if job is None:
+                    self._threads -= 1
+                    return
+                self._waiting -= 1
+            job()
+            del job  # a parked thread must pin nothing of what it ran

@@ -1,0 +1,70 @@
+"""What the shard's own threads observe about the store and about themselves; metrics count them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from stepwell.store.replies import Reply
+
+
+class BatchWritten(msgspec.Struct, gc=False):
+    """A pipeline was answered; `seconds` from sending to the last reply."""
+
+    replies: tuple[Reply, ...]
+    seconds: float
+
+
+class StoreTrouble(msgspec.Struct, gc=False):
+    """The store could not be reached, or refused for now."""
+
+    reason: str
+
+
+class Healed(msgspec.Struct, gc=False):
+    """A row that Redis had lost was restored from memory."""
+
+    execution_id: str
+
+
+class RowDiverged(msgspec.Struct, gc=False):
+    """A row was changed by somebody else; memory was dropped."""
+
+    execution_id: str
+
+
+class Fenced(msgspec.Struct, gc=False):
+    """A write met another owner's lease; `lost`: the partition was dropped."""
+
+    partition: int
+    lost: bool
+
+
+class SweepFound(msgspec.Struct, gc=False):
+    """A sweep found work that nobody held: a fault or a bug."""
+
+    entries: int
+    executions: int
+
+
+class DeadLettered(msgspec.Struct, gc=False):
+    """An inbox entry could not be applied. `kind` is one of a few words, `reason` the sentence."""
+
+    kind: str
+    reason: str
+
+
+class ActorFailed(msgspec.Struct, gc=False):
+    """An execution's actor failed; `parked`: too often."""
+
+    execution_id: str
+    error: str
+    parked: bool
+
+
+StoreEvent: TypeAlias = (
+    BatchWritten | StoreTrouble | Healed | RowDiverged | Fenced | SweepFound | DeadLettered | ActorFailed
+)
+StoreObserver: TypeAlias = Callable[[StoreEvent], None]

@@ -1,0 +1,68 @@
+"""The Supervisor: starts execution actors and decides what becomes of one that failed."""
+
+from __future__ import annotations
+
+import logging
+
+from stepwell.actors import messages as m
+from stepwell.actors import store_events
+from stepwell.actors.execution import ExecutionActor, Shard
+from stepwell.actors.kit.pooled import PooledActor
+from stepwell.actors.kit.supervision import ChildFailed, RestartIntensity
+from stepwell.core.status import PARK_CRASHED
+
+logger = logging.getLogger("stepwell.supervisor")
+PREFIX = "execution:"
+TRACEBACK_CHARACTERS_MAX = 4000
+
+
+class Supervisor(PooledActor):
+    """A failing execution is rebuilt from its row; the third failure in 60 s parks it."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._intensity = RestartIntensity(max_restarts=2, window_seconds=60.0)
+
+    def on_receive(self, message: object) -> None:
+        """One message."""
+        if isinstance(message, m.Spawn):
+            self._spawn(message)
+        elif isinstance(message, ChildFailed):
+            self._child_failed(message)
+        else:
+            raise TypeError(f"{self} does not know what to do with {message!r}")
+
+    def _spawn(self, message: m.Spawn) -> None:
+        ref = self.scheduler.spawn(
+            ExecutionActor,
+            self._shard,
+            message.execution_id,
+            message.fields,
+            message.clean,
+            message.park,
+            name=PREFIX + message.execution_id,
+            supervisor=self.actor_ref,
+        )
+        self._shard.dispatcher.tell(m.Spawned(message.execution_id, ref))
+
+    def _child_failed(self, failure: ChildFailed) -> None:
+        execution_id = failure.name.removeprefix(PREFIX)
+        again = self._intensity.record(execution_id, self._shard.clock.monotonic())
+        error = f"{type(failure.error).__name__}: {failure.error}"
+        logger.error(
+            "the actor of execution %s failed in %s (%s); %s\n%s",
+            execution_id,
+            failure.where,
+            error,
+            "it is rebuilt from its row" if again else "it failed too often and is parked",
+            failure.traceback,
+        )
+        self._shard.observer(store_events.ActorFailed(execution_id, error, not again))
+        if not again and isinstance(failure.message, m.CommandMail):
+            poison = m.BadCommand(self._shard.keys.partition_of(execution_id), failure.message, f"it made {error}")
+            self._shard.dispatcher.tell(poison)
+        park = None if again else m.Park(PARK_CRASHED, failure.traceback[-TRACEBACK_CHARACTERS_MAX:])
+        unhandled = list(failure.unhandled)
+        if again and isinstance(failure.message, m.Doorbell | m.CommandMail):
+            unhandled.insert(0, failure.message)
+        self._shard.dispatcher.tell(m.ActorGone(execution_id, failure.ref, park, unhandled))

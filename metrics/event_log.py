@@ -1,0 +1,123 @@
+"""Events to log lines: every retry with its real delay and due time, and whatever a person may have to look at."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from stepwell.core import events
+from stepwell.core.events import Event
+from stepwell.metrics.logs import utc_ms
+
+__all__ = ["LogSubscriber"]
+
+_logger = logging.getLogger("stepwell.events")
+
+
+class LogSubscriber:
+    """Logs what went wrong and what ended; completed steps and applied commands are not logged."""
+
+    def __init__(self, logger: logging.Logger = _logger) -> None:
+        self._logger = logger
+        self._handlers: dict[type, Callable[..., None]] = {
+            events.AttemptFailed: self._failed,
+            events.StepGaveUp: self._gave_up,
+            events.StepInterrupted: self._interrupted,
+            events.ResultDropped: self._dropped,
+            events.ExecutionParked: self._parked,
+            events.ExecutionEnded: self._ended,
+            events.CommandDone: self._command_done,
+        }
+
+    def __call__(self, event: Event) -> None:
+        """Log one event, if it is of a kind that is logged."""
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+    def _failed(self, event: events.AttemptFailed) -> None:
+        delay = event.delay_ms / 1000
+        self._log(
+            logging.WARNING,
+            f"attempt {event.attempt} of {event.max_attempts} failed, next in {delay:.3f} s",
+            execution=event.execution_id,
+            flow=event.flow,
+            path=event.path,
+            attempt=event.attempt,
+            max_attempts=event.max_attempts,
+            error=f"{event.error_type}: {event.message}",
+            delay_s=delay,
+            due=utc_ms(event.due_at),
+            asked=event.asked,
+            key=event.key,
+        )
+
+    def _gave_up(self, event: events.StepGaveUp) -> None:
+        self._log(
+            logging.ERROR,
+            f"step failed for good at attempt {event.attempt}: {event.reason}",
+            execution=event.execution_id,
+            flow=event.flow,
+            path=event.path,
+            attempt=event.attempt,
+            reason=event.reason,
+            error=f"{event.error_type}: {event.message}",
+            key=event.key,
+        )
+
+    def _interrupted(self, event: events.StepInterrupted) -> None:
+        self._log(
+            logging.WARNING,
+            f"attempt {event.attempt} may have been cut short by a crash, it runs again",
+            execution=event.execution_id,
+            flow=event.flow,
+            path=event.path,
+            attempt=event.attempt,
+            interruptions=event.interruptions,
+        )
+
+    def _dropped(self, event: events.ResultDropped) -> None:
+        self._log(
+            logging.WARNING,
+            f"the outcome of attempt {event.attempt} was dropped: that attempt is not running any more",
+            execution=event.execution_id,
+            flow=event.flow,
+            path=event.path,
+            attempt=event.attempt,
+        )
+
+    def _parked(self, event: events.ExecutionParked) -> None:
+        self._log(
+            logging.ERROR,
+            f"execution parked: {event.reason}; `stepwell retry {event.execution_id}` lets it go on once that is mended",
+            execution=event.execution_id,
+            flow=event.flow,
+            reason=event.reason,
+            detail=event.detail,
+        )
+
+    def _ended(self, event: events.ExecutionEnded) -> None:
+        self._log(
+            logging.INFO,
+            f"execution ended: {event.status}",
+            execution=event.execution_id,
+            flow=event.flow,
+            status=event.status,
+            **({"reason": event.reason} if event.reason else {}),
+            duration_s=event.duration_ms / 1000,
+        )
+
+    def _command_done(self, event: events.CommandDone) -> None:
+        if not event.applied:
+            self._log(
+                logging.INFO,
+                f"command refused: {event.command}",
+                execution=event.execution_id,
+                flow=event.flow,
+                command=event.command,
+                reason=event.reason,
+            )
+
+    def _log(self, level: int, message: str, **fields: object) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, "%s", message, extra={"fields": fields})

@@ -1,0 +1,202 @@
+"""`/metrics`, `/healthz` and `/readyz` over HTTP, on a daemon thread of its own.
+
+It listens on all interfaces unless told otherwise, since whoever scrapes or probes usually runs elsewhere. The pages
+show names of flows and steps, never inputs, results or ids; nothing can be changed through them.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from stepwell.core.errors import UsageError
+from stepwell.core.messages import message_of
+
+__all__ = ["Exposition", "Heartbeat", "no_problem"]
+
+PLAIN = "text/plain; charset=utf-8"
+CLIENT_SECONDS = 5.0  # a client that is slower than this is hung up on
+_POLL_SECONDS = 0.2
+_logger = logging.getLogger("stepwell.metrics")
+
+Probe = Callable[[], str]
+"""Answers "" when all is well, else one sentence about what is not."""
+
+
+def no_problem() -> str:
+    """The probe that always passes."""
+    return ""
+
+
+class Heartbeat:
+    """A probe for a loop that must keep turning: the loop calls `beat`, `/healthz` asks `problem`.
+
+    `monotonic` gives seconds; `limit` is how many may pass between beats.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], limit: float = 10.0) -> None:
+        self._monotonic = monotonic
+        self._limit = limit
+        self._last = monotonic()
+
+    def beat(self) -> None:
+        """The loop is alive now."""
+        self._last = self._monotonic()
+
+    def problem(self) -> str:
+        """Why the loop seems stuck; "" while its last beat is fresh."""
+        age = self._monotonic() - self._last
+        return "" if age <= self._limit else f"the shard gave no sign of life for {age:.1f} s"
+
+
+class Exposition:
+    """The HTTP endpoint of a worker.
+
+    Args:
+        registry: what `/metrics` shows.
+        alive: probe behind `/healthz`: should the process be left running?
+        ready: probe behind `/readyz`: does it take work (store connected, leases held)?
+        port: TCP port; 0 takes any free one.
+        host: address to listen on; the default is all IPv4 interfaces, `127.0.0.1` keeps it to this machine.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        alive: Probe = no_problem,
+        ready: Probe = no_problem,
+        port: int = 0,
+        host: str = "0.0.0.0",
+    ) -> None:
+        self._pages = _Pages(registry, alive, ready)
+        self._address = (host, port)
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it is bound to; the asked one before `start`."""
+        return self._address[1] if self._server is None else int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Bind and serve.
+
+        Raises:
+            UsageError: the address can't be listened on; the message says why and what to do.
+        """
+        host, port = self._address
+        try:
+            self._server = _Server((host, port), self._pages)
+        except (OSError, OverflowError) as error:
+            raise UsageError(
+                f"the metrics endpoint can't listen on {host} port {port}: {message_of(error)};"
+                " choose another with --metrics-port (0 takes any free one)"
+            ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="stepwell-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop serving, wait for the thread, and close the port. May be repeated."""
+        if self._server is None or self._thread is None:
+            return
+        port = self.port
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        self._address = (self._address[0], port)
+        self._server = self._thread = None
+
+
+class _Pages:
+    """What each path answers: status, content type, body."""
+
+    def __init__(self, registry: CollectorRegistry, alive: Probe, ready: Probe) -> None:
+        self._collector = _WithoutCreated(registry)
+        self._probes = {"/healthz": alive, "/readyz": ready}
+
+    def answer(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
+        """The page at `path`; `accept` is the request's Accept header."""
+        if path == "/metrics":
+            encode, content_type = choose_encoder(accept)
+            return HTTPStatus.OK, content_type, encode(self._collector)
+        probe = self._probes.get(path)
+        if probe is not None:
+            problem = _ask(probe)
+            status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
+            return status, PLAIN, f"{problem or 'ok'}\n".encode()
+        return HTTPStatus.NOT_FOUND, PLAIN, b"there are /metrics, /healthz and /readyz\n"
+
+
+def _ask(probe: Probe) -> str:
+    try:
+        return probe()
+    except Exception as error:
+        _logger.exception("a probe failed")
+        return f"the probe itself failed: {type(error).__name__}"
+
+
+class _WithoutCreated(Collector):
+    """The registry without the `_created` series, which would double what every scrape carries."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        for family in self._registry.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], pages: _Pages) -> None:
+        self.pages = pages
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the name service for the host's full name, which can take many seconds.
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        _logger.debug("a request from %s was not served", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = CLIENT_SECONDS
+    server_version = "stepwell"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        self._serve(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._serve(with_body=False)
+
+    def _serve(self, with_body: bool) -> None:
+        assert isinstance(self.server, _Server)
+        path = self.path.partition("?")[0]
+        status, content_type, body = self.server.pages.answer(path, self.headers.get("Accept", ""))
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        _logger.debug("%s: %s", self.address_string(), format % args)

@@ -1,0 +1,79 @@
+"""What a shard's own threads tell about the store and about themselves, as metrics.
+
+Layers forbid that metrics know the actors, so these are plain methods: the shard calls them where it observes.
+Each may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stepwell.metrics.names import DEAD_LETTER_KINDS, Metrics, one_of
+from stepwell.store.replies import Broken, Committed, Conflict, Fenced, Refused
+
+__all__ = ["ShardGauges"]
+
+_REPLIES: dict[type, str] = {Fenced: "fenced", Conflict: "conflict", Refused: "refused", Broken: "broken"}
+
+
+class ShardGauges:
+    """Counts what the mirror, the sweep, the dispatcher and the supervisor of one shard see."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._ok = metrics.commits.labels("ok")
+        self._dup = metrics.commits.labels("dup")
+        self._others = {reply: metrics.commits.labels(label) for reply, label in _REPLIES.items()}
+
+    def watch_memory(self, executions_in_memory: Callable[[], int]) -> None:
+        """Ask this at each scrape how many executions have an actor."""
+        self._metrics.executions_in_memory.set_function(executions_in_memory)
+
+    def batch_written(self, replies: Sequence[object], seconds: float) -> None:
+        """A pipeline was answered, `seconds` after it was sent; replies to reads count for the size only."""
+        self._metrics.commit_batch.observe(len(replies))
+        self._metrics.commit_seconds.observe(seconds)
+        ok = 0
+        for reply in replies:
+            if isinstance(reply, Committed):
+                if reply.dup:
+                    self._dup.inc()
+                else:
+                    ok += 1
+            elif (other := self._others.get(type(reply))) is not None:
+                other.inc()
+        if ok:
+            self._ok.inc(ok)
+
+    def store_trouble(self) -> None:
+        """Redis could not be reached, or refused for now."""
+        self._metrics.store_troubles.inc()
+
+    def healed(self) -> None:
+        """A row that Redis had lost was restored from memory."""
+        self._metrics.healed.inc()
+
+    def diverged(self) -> None:
+        """A row was changed by somebody else."""
+        self._metrics.divergence.inc()
+
+    def fenced(self) -> None:
+        """A write met another owner's lease."""
+        self._metrics.fenced.inc()
+
+    def swept(self, entries: int, executions: int) -> None:
+        """A sweep found inbox entries and due executions that nobody held."""
+        self._metrics.sweep_found.labels("entries").inc(entries)
+        self._metrics.sweep_found.labels("executions").inc(executions)
+
+    def dead_lettered(self, kind: str) -> None:
+        """A command could not be applied; `kind` is the short reason."""
+        self._metrics.dead_letters.labels(one_of(kind, DEAD_LETTER_KINDS)).inc()
+
+    def undelivered(self) -> None:
+        """A message reached an actor that had stopped."""
+        self._metrics.undelivered.inc()
+
+    def actor_failed(self, parked: bool) -> None:
+        """An execution's actor failed; it is reloaded from its row, or parked."""
+        self._metrics.actor_failures.labels("parked" if parked else "reloaded").inc()

@@ -1,0 +1,120 @@
+"""What a client knows of its namespace: how many partitions it has, who works in it, and what time it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stepwell.client.moves import Conversation, ask
+from stepwell.core.clock import Clock
+from stepwell.core.errors import StoreUnfit
+from stepwell.core.partition import DEFAULT_PARTITIONS
+from stepwell.store.keys import MAX_PARTITIONS, Keys
+from stepwell.store.namespace import FORMAT
+from stepwell.store.queries import Query
+from stepwell.store.replies import items_of, number, text
+from stepwell.store.scripts import Scripts
+from stepwell.store.workers import heartbeats_of, living_of
+
+__all__ = ["Facts", "NamespaceView", "Worker"]
+
+# Heartbeats change every few seconds: asking for them at each start would double its cost.
+FRESH_SECONDS: Final = 5.0
+
+Worker = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One reading of the namespace. `server_ms` is the server's time when it was made, `at` our monotonic seconds."""
+
+    keys: Keys
+    workers: Sequence[Worker]
+    server_ms: int
+    at: float
+
+
+class NamespaceView:
+    """Reads the facts when they are needed, and keeps them for a while. Threads may share it."""
+
+    def __init__(self, namespace: str, partitions: int | None, clock: Clock) -> None:
+        self._wanted = partitions
+        self._blank = Keys(namespace, partitions or DEFAULT_PARTITIONS)
+        self._clock = clock
+        self._facts: Facts | None = None
+        self.scripts = Scripts()
+
+    def keys(self) -> Conversation[Keys]:
+        """The namespace's keys; its number of partitions never changes, so they are asked for once."""
+        if self._facts is None:
+            self._facts = yield from ask(self._query([]))
+        return self._blank if self._facts is None else self._facts.keys
+
+    def recent(self) -> Conversation[Facts]:
+        """Facts that are at most `FRESH_SECONDS` old; a namespace that has not been made is made."""
+        facts = self._facts
+        if facts is not None and self._clock.monotonic() - facts.at < FRESH_SECONDS:
+            return facts
+        return (yield from self.read())
+
+    def read(self) -> Conversation[Facts]:
+        """The facts of this moment; a namespace that has not been made is made.
+
+        Raises StoreUnfit where it is not what this client expects.
+        """
+        facts = yield from ask(self._query([]))
+        if facts is None:
+            # Whoever comes first settles the number of partitions; the secret is for workers to make.
+            meta = self._blank.meta
+            settle: list[list[str | bytes | int]] = [
+                ["HSETNX", meta, "format", FORMAT],
+                ["HSETNX", meta, "partitions", self._blank.partitions],
+            ]
+            facts = yield from ask(self._query(settle))
+        if facts is None:
+            raise StoreUnfit(f"{self._blank.meta} in Redis is damaged: it keeps no number of partitions")
+        self._facts = facts
+        return facts
+
+    def now_ms(self, facts: Facts) -> int:
+        """The namespace's time now, as far as these facts tell."""
+        return facts.server_ms + int((self._clock.monotonic() - facts.at) * 1000)
+
+    def _query(self, first: list[list[str | bytes | int]]) -> Query[Facts | None]:
+        blank = self._blank
+        commands = [*first, ["HMGET", blank.meta, "format", "partitions"], ["TIME"], ["HGETALL", blank.workers]]
+
+        def parse(raws: Sequence[object]) -> Facts | None:
+            meta, time, beats = raws[-3:]
+            keys = self._checked(*items_of(meta))
+            seconds, micros = items_of(time)
+            now = number(seconds) * 1000 + -(-number(micros) // 1000)
+            if keys is None:
+                return None
+            return Facts(keys, living_of(heartbeats_of(beats), now), now, self._clock.monotonic())
+
+        return Query(commands, parse)
+
+    def _checked(self, format_: object, partitions: object) -> Keys | None:
+        """The fitting keys; None for a namespace that has not been made."""
+        name = self._blank.namespace
+        try:
+            found, made_by = number(partitions), number(format_)
+        except ValueError:
+            found, made_by = -1, 0
+        if made_by > FORMAT:
+            raise StoreUnfit(
+                f"the namespace {name!r} has format {made_by}, made by a newer version of Stepwell; "
+                f"this one knows format {FORMAT}: upgrade it"
+            )
+        if partitions is None:
+            return None
+        if not 1 <= found <= MAX_PARTITIONS:
+            raise StoreUnfit(f"{self._blank.meta} in Redis is damaged: it says {text(partitions)!r:.80} partitions")
+        if self._wanted is not None and found != self._wanted:
+            raise StoreUnfit(
+                f"the namespace {name!r} was made with {found} partitions, not {self._wanted}; "
+                f"set partitions to {found}, or use another namespace"
+            )
+        return self._blank if found == self._blank.partitions else Keys(name, found)

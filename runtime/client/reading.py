@@ -1,0 +1,124 @@
+"""Looking at executions, dead letters and workers."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from stepwell.client.facts import NamespaceView
+from stepwell.client.moves import Conversation, ask
+from stepwell.client.waiting import Json, no_such
+from stepwell.core.errors import UsageError
+from stepwell.core.names import check_execution_id
+from stepwell.core.records import decode_meta
+from stepwell.core.status import STATUSES
+from stepwell.core.view import view as show
+from stepwell.store import queries
+from stepwell.store.queries import DeadEntry, Listed
+
+__all__ = ["dead", "describe", "listing", "workers"]
+
+# Rows are looked at in pages of this size where most of them may be of other flows.
+SEARCH_PAGE: Final = 500
+FIELDS: Final = ("meta", "status", "updated_at")
+
+
+def describe(view: NamespaceView, execution_id: str) -> Conversation[dict[str, Json]]:
+    """All that is known about an execution. Raises UnknownExecution."""
+    check_execution_id(execution_id)
+    keys = yield from view.keys()
+    fields = yield from ask(queries.row(keys, execution_id))
+    if not fields:
+        raise no_such(execution_id)
+    return show(execution_id, fields)
+
+
+def listing(view: NamespaceView, status: str | None, flow: str | None, limit: int) -> Conversation[list[dict[str, Json]]]:
+    """Executions, those first that reached their status last. Raises UsageError for an unknown status."""
+    _check_limit(limit)
+    if status is not None and status not in STATUSES:
+        close = difflib.get_close_matches(status, STATUSES, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(STATUSES)}"
+        raise UsageError(f"unknown status {status!r}: {hint}")
+    keys = yield from view.keys()
+    page_size = limit if flow is None else max(limit, SEARCH_PAGE)
+    found: dict[str, dict[str, Json]] = {}
+    before: Listed | None = None
+    while len(found) < limit:
+        page = yield from ask(queries.listed(keys, STATUSES if status is None else [status], page_size, before))
+        ids = [each.execution_id for each in page]
+        rows = yield from ask(queries.heads(keys, ids, FIELDS))
+        for execution_id, head in zip(ids, rows, strict=True):
+            line = _line(execution_id, head)
+            if (status is None or line["status"] == status) and (flow is None or line["flow"] == flow):
+                found.setdefault(execution_id, line)
+        if len(page) < page_size:
+            break
+        before = page[-1]
+    return list(found.values())[:limit]
+
+
+def dead(view: NamespaceView, limit: int) -> Conversation[list[dict[str, Json]]]:
+    """Commands that could not be applied, newest first: `partition entry reason at fields`."""
+    _check_limit(limit)
+    keys = yield from view.keys()
+    entries = yield from ask(queries.dead(keys, limit))
+    return [_letter(entry) for entry in entries]
+
+
+def workers(view: NamespaceView) -> Conversation[list[dict[str, Json]]]:
+    """The heartbeats of the living workers: `id at host pid flows`."""
+    facts = yield from view.read()
+    return [dict(worker) for worker in facts.workers]
+
+
+def _check_limit(limit: object) -> None:
+    if type(limit) is not int or limit < 1:
+        raise UsageError(f"expected the limit to be a whole number of at least 1, got {limit!r}")
+
+
+def _line(execution_id: str, head: Mapping[str, bytes]) -> dict[str, Json]:
+    try:
+        meta = decode_meta(head.get("meta", b""))
+        flow, created_at = meta.flow, meta.created_at
+    except msgspec.MsgspecError:
+        flow, created_at = "", None
+    return {
+        "id": execution_id,
+        "flow": flow,
+        "status": _text(head.get("status")),
+        "created_at": created_at,
+        "updated_at": _number(head.get("updated_at")),
+    }
+
+
+def _letter(entry: DeadEntry) -> dict[str, Json]:
+    fields = entry.fields
+    return {
+        "partition": entry.partition,
+        "entry": _text(fields.get("entry")) or entry.entry_id,
+        "reason": _text(fields.get("reason")),
+        "at": _number(fields.get("at")),
+        "fields": _plain(fields.get("fields", b"null")),
+    }
+
+
+def _text(raw: bytes | None) -> str:
+    return (raw or b"").decode("utf-8", "backslashreplace")
+
+
+def _number(raw: bytes | None) -> int | None:
+    return int(raw) if raw and raw.isdigit() else None
+
+
+def _plain(raw: bytes) -> Json:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
+        return _text(raw)
+
+
+Rows = Sequence[Mapping[str, bytes]]

@@ -1,0 +1,133 @@
+"""Starting an execution: what is checked before it is written, and what it means that its id is taken."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from stepwell.client.facts import NamespaceView, Worker
+from stepwell.client.moves import Conversation, ask
+from stepwell.core import codec
+from stepwell.core.errors import ExecutionExists, InvalidInput, UnknownFlow
+from stepwell.core.names import check_execution_id, check_name
+from stepwell.core.records import Meta, decode_meta, encode
+from stepwell.flow.definitions import FlowLike
+from stepwell.flow.signature import encode_input, misfit
+from stepwell.store import queries
+from stepwell.store.keys import Keys
+from stepwell.store.replies import Created, Exists
+from stepwell.store.requests import Create
+
+__all__ = ["Start", "input_hash", "prepare", "start"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A start whose flow, input and id are well formed. `declared`: the caller has the flow itself, not its name."""
+
+    execution_id: str
+    flow: str
+    input: bytes
+    declared: bool
+
+
+def prepare(
+    flow: str | FlowLike,
+    input: Mapping[str, object] | None,
+    execution_id: str | None,
+    new_id: Callable[[], str],
+) -> Start:
+    """Check what can be checked without asking anybody. Raises InvalidName or InvalidInput."""
+    chosen = new_id() if execution_id is None else check_execution_id(execution_id)
+    if isinstance(flow, str):
+        name = check_name("flow", flow)
+        return Start(chosen, name, encode_input(name, input), declared=False)
+    return Start(chosen, flow.name, flow.input.encode(input), declared=True)
+
+
+def input_hash(flow: str, raw: bytes) -> str:
+    """What tells one input from another, whatever the order of its keys."""
+    ordered = codec.canonical(codec.decode_plain(raw), f"the input of flow {flow}")
+    return hashlib.blake2b(ordered, digest_size=16).hexdigest()
+
+
+def start(view: NamespaceView, wanted: Start, unchecked: bool) -> Conversation[str]:
+    """Create the execution, or find the one that an earlier start of the same id, flow and input created.
+
+    Raises UnknownFlow or InvalidInput where living workers say so (`unchecked` does not ask them), ExecutionExists.
+    """
+    facts = yield from view.recent()
+    if not unchecked and _problem(wanted, facts.workers) is not None:
+        # A worker may have come since these facts were read.
+        facts = yield from view.read()
+        problem = _problem(wanted, facts.workers)
+        if problem is not None:
+            raise problem
+    now = view.now_ms(facts)
+    hashed = input_hash(wanted.flow, wanted.input)
+    fields = [("meta", encode(Meta(wanted.flow, now, hashed))), ("input", wanted.input)]
+    request = Create(wanted.execution_id, wanted.flow, hashed, now, fields)
+    reply = yield from ask(queries.create(facts.keys, view.scripts, request))
+    if not isinstance(reply, Created):
+        yield from _same(facts.keys, wanted, hashed, reply)
+    return wanted.execution_id
+
+
+def _same(keys: Keys, wanted: Start, hashed: str, found: Exists) -> Conversation[None]:
+    """Raise ExecutionExists unless the execution that is there is the one that was wanted."""
+    flow, there = found.flow, found.input_hash
+    if not (flow and there):
+        (head,) = yield from ask(queries.heads(keys, [wanted.execution_id], ["meta"]))
+        flow, there = _identity(head)
+    if flow != wanted.flow:
+        raise ExecutionExists(
+            f"execution {wanted.execution_id} exists already, of flow {flow} and not of {wanted.flow}: choose another id"
+        )
+    if there != hashed:
+        raise ExecutionExists(
+            f"execution {wanted.execution_id} of flow {flow} exists already with another input:"
+            " choose another id, or give the same input to get that execution"
+        )
+
+
+def _identity(head: Mapping[str, bytes]) -> tuple[str, str]:
+    try:
+        meta = decode_meta(head.get("meta", b""))
+    except msgspec.MsgspecError:
+        return "(unreadable)", ""
+    return meta.flow, meta.input_hash
+
+
+def _problem(wanted: Start, workers: Sequence[Worker]) -> UnknownFlow | InvalidInput | None:
+    """Why no living worker could run it; None if one could, or if none lives."""
+    served = [flows for flows in (worker.get("flows") for worker in workers) if isinstance(flows, dict)]
+    if not served:
+        return None
+    offers = [flows[wanted.flow] for flows in served if wanted.flow in flows]
+    if not offers:
+        return _unknown(wanted.flow, sorted({str(name) for flows in served for name in flows}))
+    if wanted.declared:
+        return None
+    given = codec.decode_plain(wanted.input)
+    misfits = [misfit(wanted.flow, parameters, given) for parameters in map(_parameters, offers) if parameters is not None]
+    # In a rolling deploy workers differ: one that takes the input is enough.
+    return InvalidInput(misfits[0]) if misfits and all(misfits) and len(misfits) == len(offers) else None
+
+
+def _parameters(offer: object) -> dict[str, bool] | None:
+    """The parameters that a worker published for a flow; None where it did not say."""
+    found = offer.get("parameters") if isinstance(offer, dict) else None
+    return {str(name): required is True for name, required in found.items()} if isinstance(found, dict) else None
+
+
+def _unknown(flow: str, known: Sequence[str]) -> UnknownFlow:
+    close = difflib.get_close_matches(flow, known, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"they know {', '.join(known[:20]) or 'no flow'}"
+    return UnknownFlow(
+        f"no living worker knows the flow {flow!r} ({hint}): run a worker that has it,"
+        " or start it unchecked to let it wait for one"
+    )

@@ -1,0 +1,129 @@
+"""Waiting for an execution's end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+
+from stepwell.client.facts import NamespaceView
+from stepwell.client.moves import Conversation, ask, watch
+from stepwell.core import codec
+from stepwell.core.clock import Clock
+from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, UnknownExecution, UsageError
+from stepwell.core.names import check_execution_id
+from stepwell.core.status import CANCELLED, COMPLETED, ERROR, PARKED, QUEUED, TERMINAL
+from stepwell.store import queries
+from stepwell.store.queries import Query
+
+__all__ = ["Json", "deadline_of", "no_such", "result"]
+
+Json: TypeAlias = Any
+"""Decoded JSON: dict, list, str, int, float, bool or None."""
+
+FIELDS = ("status", "result", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a row says about its end."""
+
+    execution_id: str
+    head: Mapping[str, bytes]
+
+    @property
+    def status(self) -> str:
+        """The status; empty where there is no row."""
+        return self.head.get("status", b"").decode("utf-8", "replace")
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self.status in TERMINAL
+
+    def value(self) -> Json:
+        """The result. Raises what a caller gets instead of one."""
+        if self.status == ERROR:
+            raise ExecutionFailed(self.execution_id, self.error())
+        if self.status == CANCELLED:
+            raise ExecutionCancelled(self.execution_id)
+        return codec.decode_plain(self.head.get("result", b"null"))
+
+    def error(self) -> dict[str, Json]:
+        """The terminal error, or why the execution is parked."""
+        whole: dict[str, Json] = {"type": "unknown", "message": "", "attempts": 0, "failed_step": None, "open": {}}
+        try:
+            recorded = msgspec.json.decode(self.head.get("error", b"{}"), type=dict[str, Any])
+        except msgspec.MsgspecError:
+            recorded = {"message": "its record can't be read"}
+        return {**whole, **recorded}
+
+
+def result(view: NamespaceView, clock: Clock, execution_id: str, timeout: float | None) -> Conversation[Json]:
+    """The result, as soon as there is one.
+
+    Raises ExecutionFailed, ExecutionCancelled, UnknownExecution, or TimeoutError after `timeout` seconds.
+    """
+    check_execution_id(execution_id)
+    deadline = deadline_of(clock, timeout)
+    keys = yield from view.keys()
+    query = _ending(keys_query=queries.heads(keys, [execution_id], FIELDS), execution_id=execution_id)
+    ending = yield from ask(query)
+    if not ending.status:
+        raise no_such(execution_id)
+    if not ending.over and clock.monotonic() < deadline:
+        last = yield from watch(keys.ended(execution_id), query, _Patient(), clock, deadline)
+        ending = last or ending
+    if not ending.status:
+        raise UnknownExecution(f"execution {execution_id} has vanished from Redis while its result was waited for")
+    if not ending.over:
+        raise (yield from _late(view, ending, timeout or 0.0))
+    return ending.value()
+
+
+def deadline_of(clock: Clock, timeout: float | None) -> float:
+    """The moment (monotonic seconds) at which a wait ends. Raises UsageError for what is no number of seconds."""
+    if timeout is None:
+        return math.inf
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+        raise UsageError(f"expected the timeout to be a number of seconds or None, got {timeout!r}")
+    return clock.monotonic() + max(0.0, timeout)
+
+
+def no_such(execution_id: str) -> UnknownExecution:
+    """The error for an id without a row."""
+    return UnknownExecution(f"there is no execution {execution_id!r} in this namespace: check the id and the server")
+
+
+def _ending(keys_query: Query[list[dict[str, bytes]]], execution_id: str) -> Query[Ending]:
+    return Query(keys_query.commands, lambda raws: Ending(execution_id, keys_query.parse(raws)[0]))
+
+
+class _Patient:
+    """Over at an end, or when the row was missing twice in a row: what Redis lost may be healed by its owner."""
+
+    def __init__(self) -> None:
+        self._missed = 0
+
+    def __call__(self, ending: Ending) -> bool:
+        self._missed = 0 if ending.status else self._missed + 1
+        return ending.over or self._missed > 1
+
+
+def _late(view: NamespaceView, ending: Ending, timeout: float) -> Conversation[TimeoutError]:
+    said = f"execution {ending.execution_id} has not ended within {timeout:g} s: it is {ending.status}"
+    if ending.status == PARKED:
+        error = ending.error()
+        why = f"{error['type']}: {error['message']}" if error["message"] else error["type"]
+        return TimeoutError(f"{said} ({why}); remove the cause, then retry it")
+    if ending.status == QUEUED:
+        facts = yield from view.read()
+        if not facts.workers:
+            said += ", no worker is running"
+    return TimeoutError(said)
+
+
+Judge: TypeAlias = Callable[[Ending], bool]

@@ -1,0 +1,96 @@
+"""One attempt of a step: the arguments it gets, what its body may know of itself, what its error means.
+
+Whoever runs step bodies (in a worker, or in memory for tests) does so by these functions.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+
+from stepwell.core.checkpoint import Checkpoint
+from stepwell.core.errors import PayloadError
+from stepwell.core.messages import message_of
+from stepwell.core.records import Failure, OpenOp
+from stepwell.core.retry import classify
+from stepwell.core.token import idempotency_key
+from stepwell.flow.context import StepContext
+from stepwell.flow.definitions import StepLike
+from stepwell.flow.operations import StepCall
+
+_ATOMIC = (str, int, float, bool, type(None), bytes)
+
+
+class AttemptError(msgspec.Struct, frozen=True, gc=False):
+    """What a failed attempt means: fields of `inputs.AttemptFailed`. `retry_after` is in seconds."""
+
+    error: Failure
+    retryable: bool
+    retry_after: float | None = None
+
+
+def failure_of(error: BaseException, step: StepLike) -> AttemptError:
+    """Judge what an attempt raised by the step's policy.
+
+    Call it with the exception as it was caught around the call of the body: a `TypeError` whose traceback never
+    entered the step's function means wrong arguments, which no retry can mend.
+    """
+    verdict = classify(error, step.retry)
+    reason = verdict.reason
+    if verdict.retryable and isinstance(error, TypeError) and _never_entered(error, step):
+        return AttemptError(Failure("TypeError", message_of(error), "arguments"), False)
+    return AttemptError(Failure(type(error).__name__, message_of(error), reason), verdict.retryable, verdict.retry_after)
+
+
+def copied_arguments(call: StepCall[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call's arguments, copied, so that a body that changes them can't change what the flow holds.
+
+    Raises:
+        PayloadError: an argument can't be copied; the message names step and argument.
+    """
+    args = tuple(_copied(value, str(index + 1), call) for index, value in enumerate(call.args))
+    kwargs = {name: _copied(value, repr(name), call) for name, value in call.kwargs.items()}
+    return args, kwargs
+
+
+def context_of(
+    checkpoint: Checkpoint, op: OpenOp, path: str, step: StepLike, epoch: int, deadline: float | None = None
+) -> StepContext:
+    """What `current_step()` gives in the body. `epoch` is the fencing token; `deadline` as in `StepContext`."""
+    return StepContext(
+        execution_id=checkpoint.execution_id,
+        flow=checkpoint.meta.flow,
+        step=step.name,
+        path=path,
+        attempt=op.attempt,
+        token=op.token,
+        idempotency_key=idempotency_key(checkpoint.root, op.token),
+        fencing_token=epoch,
+        deadline=deadline,
+    )
+
+
+def _never_entered(error: TypeError, step: StepLike) -> bool:
+    code = getattr(step.fn, "__code__", None)
+    trace = error.__traceback__
+    if code is None or trace is None:
+        return False
+    while trace is not None:
+        if trace.tb_frame.f_code is code:
+            return False
+        trace = trace.tb_next
+    return True
+
+
+def _copied(value: Any, place: str, call: StepCall[Any]) -> Any:
+    if type(value) in _ATOMIC:
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        raise PayloadError(
+            f"argument {place} of step {call.step.name} can't be copied: it is of type {type(value).__qualname__}"
+            f" ({message_of(error, 200)}); pass plain data and open such things inside the step"
+        ) from error

@@ -1,0 +1,82 @@
+"""The flows that a worker knows, by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from stepwell.core.errors import DefinitionError, UnknownFlow
+from stepwell.flow.definitions import Flow, FlowLike, Step, StepLike
+
+
+class Registry:
+    """Flows by name; two different flows, or two steps beside one flow, may not share a name."""
+
+    def __init__(self, flows: Iterable[FlowLike] = ()) -> None:
+        self._flows: dict[str, FlowLike] = {}
+        self._steps: dict[tuple[str, str], StepLike] = {}
+        for flow in flows:
+            self.add(flow)
+
+    def add(self, flow: FlowLike) -> None:
+        """Register a flow and look at the steps of its module.
+
+        Raises:
+            DefinitionError: the name is taken by another flow, or two steps of its module share one.
+        """
+        if not isinstance(flow, Flow):
+            raise DefinitionError(f"expected a function decorated with @flow, got {flow!r}")
+        known = self._flows.get(flow.name)
+        if known is not None and known is not flow:
+            raise DefinitionError(
+                f"two flows are named {flow.name!r} (in {known.fn.__module__} and {flow.fn.__module__}):"
+                " give one of them another name with @flow(name=...)"
+            )
+        self._flows[flow.name] = flow
+        for step in {id(v): v for v in flow.fn.__globals__.values() if isinstance(v, Step)}.values():
+            self._add_step(flow, step)
+
+    def _add_step(self, flow: FlowLike, step: StepLike) -> None:
+        known = self._steps.setdefault((flow.fn.__module__, step.name), step)
+        if known is not step:
+            raise DefinitionError(
+                f"two steps of {flow.fn.__module__} are named {step.name!r}:"
+                " give one of them another name with @step(name=...)"
+            )
+
+    def find(self, name: str) -> FlowLike | None:
+        """The flow of that name, if it is registered."""
+        return self._flows.get(name)
+
+    def get(self, name: str) -> FlowLike:
+        """The flow of that name.
+
+        Raises:
+            UnknownFlow: there is none; the message suggests a close name.
+        """
+        flow = self._flows.get(name)
+        if flow is None:
+            raise UnknownFlow(unknown_flow(name, self._flows))
+        return flow
+
+    def steps(self) -> list[StepLike]:
+        """All steps that stand beside the flows."""
+        return list(self._steps.values())
+
+    def describe(self) -> dict[str, dict[str, dict[str, bool]]]:
+        """Names and parameters (name -> required) of the flows, as workers publish them."""
+        return {name: {"parameters": dict(flow.input.parameters)} for name, flow in sorted(self._flows.items())}
+
+    def __iter__(self) -> Iterator[FlowLike]:
+        return iter(self._flows.values())
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+
+def unknown_flow(name: str, known: Iterable[str]) -> str:
+    """The sentence about a flow name that nobody knows, with a suggestion."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, 1)
+    hint = f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names[:20]) or 'none'}"
+    return f"no flow is named {name!r}{hint}"

@@ -1,0 +1,56 @@
+"""Which process on which boot of which host holds a lease, and whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+
+def host_info() -> str:
+    """`host,boot,pid,start` of this process; the start time tells it from a later process with its pid."""
+    return f"{_host()},{_boot()},{os.getpid()},{_start(os.getpid())}"
+
+
+def is_dead(info: str) -> bool:
+    """Whether the process that wrote `info` is certainly gone: same host and boot, but no such process."""
+    parts = info.split(",")
+    if len(parts) != 4 or parts[:2] != [_host(), _boot()] or not parts[2].isdigit():
+        return False
+    start = _start(int(parts[2]))
+    if start:
+        return start != parts[3]
+    try:
+        os.kill(int(parts[2]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def _host() -> str:
+    """Host name and, on Linux, pid namespace: two containers may share all else and have the same pids."""
+    name = socket.gethostname().replace(",", "-").replace("|", "-") or "localhost"
+    try:
+        return f"{name}/{Path('/proc/self/ns/pid').readlink().name.strip('pid:[]')}"
+    except OSError:
+        return name
+
+
+def _boot() -> str:
+    """Linux' id of the current boot; empty where there is none (then the host's name must do)."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _start(pid: int) -> str:
+    """Start time of a process in clock ticks since boot; empty if it can't be read or is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in ("Z", "X") else fields[19]

@@ -1,0 +1,209 @@
+"""The composition root of one shard: builds the actors and threads, starts them in order, stops them in reverse."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import redis
+
+from stepwell.actors.bus import Bus
+from stepwell.actors.dispatcher import Dispatcher
+from stepwell.actors.execution import Shard
+from stepwell.actors.holdings import Holdings
+from stepwell.actors.inbox import InboxReader
+from stepwell.actors.kit.clock import SystemClock
+from stepwell.actors.kit.scheduler import ThreadScheduler
+from stepwell.actors.kit.service import LoopThread
+from stepwell.actors.leases import TTL_MS, Leases, Owner
+from stepwell.actors.messages import Drain
+from stepwell.actors.mirror import Mirror
+from stepwell.actors.runner import StepRunner
+from stepwell.actors.store_events import StoreObserver
+from stepwell.actors.supervisor import Supervisor
+from stepwell.core.errors import StoreError
+from stepwell.flow.registry import Registry
+from stepwell.store.inbox import InboxStore
+from stepwell.store.leases import Grant, LeaseStore
+from stepwell.store.link import Link
+from stepwell.store.namespace import Namespace, remember
+from stepwell.store.scripts import Scripts
+from stepwell.store.workers import WorkerRegistry
+from stepwell.worker.identity import host_info, is_dead
+
+logger = logging.getLogger("stepwell.shard")
+SOCKET_TIMEOUT_SECONDS = TTL_MS / 1000 * 0.3
+STOP_SECONDS = 5.0
+FLUSH_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardParts:
+    """What a shard is built from. `connect` makes a client with a given name."""
+
+    namespace: Namespace
+    registry: Registry
+    connect: Callable[[str], redis.Redis]
+    bus: Bus
+    observer: StoreObserver
+    worker_name: str
+    max_running: int
+    threads: int
+    on_failure: Callable[[str], None]
+    on_dead_letter: Callable[[object, str], None]
+    on_trouble: Callable[[], None]
+
+
+class RunningShard:
+    """One shard: one actor system, its threads, and the partitions it owns."""
+
+    def __init__(self, parts: ShardParts) -> None:
+        self._parts = parts
+        self.clock = SystemClock()
+        scripts = Scripts()
+        keys = parts.namespace.keys
+        incarnation = secrets.token_hex(8)
+        self._stopping = threading.Event()
+        self._gone = threading.Event()
+        self.holdings = Holdings(self.clock.monotonic)
+        self.scheduler = ThreadScheduler(self.clock, on_crash=self._crashed, on_dead_letter=parts.on_dead_letter)
+        self._observer = parts.observer
+        clients = {name: parts.connect(name) for name in ("mirror", "inbox", "leases")}
+        self._clients = list(clients.values())
+        owner = Owner(parts.worker_name, incarnation, host_info())
+        self._workers = WorkerRegistry(clients["leases"], keys, scripts)
+        self._leases = Leases(
+            LeaseStore(clients["leases"], keys, scripts),
+            owner,
+            self.holdings,
+            self.clock,
+            parts.namespace.partitions,
+            parts.observer,
+            is_dead,
+            self._tick,
+            parts.on_trouble,
+        )
+        self.mirror = Mirror(
+            Link(clients["mirror"], keys, scripts),
+            self._gone.wait,
+            self.clock.monotonic,
+            parts.observer,
+            self._leases.recheck,
+        )
+        self.runner = StepRunner(self.clock, self.holdings, parts.threads)
+        self._reader = InboxReader(
+            InboxStore(clients["inbox"], keys, scripts), self.holdings, self.clock, self._stopping.wait
+        )
+        self._context = Shard(
+            clock=self.clock,
+            keys=keys,
+            secret=parts.namespace.secret,
+            registry=parts.registry,
+            bus=parts.bus,
+            holdings=self.holdings,
+            mirror=self.mirror,
+            runner=self.runner,
+            observer=parts.observer,
+            incarnation=incarnation,
+        )
+        self._leases.mirror = self.mirror
+        self._leases.on_gained = self._gained
+        self._leases.on_lost = self._reader.lost
+        self._loops = [
+            LoopThread("stepwell-mirror", self.mirror.run_once, self._crashed, self.mirror.wake),
+            LoopThread("stepwell-inbox", self._reader.run_once, self._crashed, self._stopping.set),
+            LoopThread("stepwell-leases", self._leases.run_once, self._crashed, self._leases.wake),
+        ]
+        self._ticked = self.clock.monotonic()
+
+    def start(self) -> None:
+        """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
+        shard = self._context
+        self.scheduler.start()
+        shard.supervisor = self.scheduler.spawn(Supervisor, shard, name="supervisor")
+        shard.dispatcher = self.scheduler.spawn(Dispatcher, shard, self._parts.max_running, name="dispatcher")
+        self._reader.dispatcher = shard.dispatcher
+        self._leases.dispatcher = shard.dispatcher
+        self.runner.begin()
+        self._leases.round()
+        for loop in self._loops:
+            loop.start()
+
+    @property
+    def executions(self) -> int:
+        """Executions in memory."""
+        return max(0, len(self.scheduler.living) - 2)
+
+    @property
+    def seconds_since_tick(self) -> float:
+        """Seconds since leases were last renewed: the shard's heartbeat."""
+        return self.clock.monotonic() - self._ticked
+
+    @property
+    def ready(self) -> bool:
+        """Whether it owns partitions and may act on them."""
+        return any(self.holdings.may_act(partition) for partition in self.holdings.partitions())
+
+    def drain(self, grace: float, hurry: threading.Event) -> None:
+        """Take in nothing new; let running steps finish within `grace` seconds (or until `hurry` is set)."""
+        mirror_loop, inbox_loop, _ = self._loops
+        self._context.dispatcher.tell(Drain())
+        inbox_loop.stop(STOP_SECONDS)
+        idle = threading.Event()
+        self.runner.close_intake(idle.set)
+        deadline = self.clock.monotonic() + grace
+        while not idle.is_set() and not hurry.is_set() and self.clock.monotonic() < deadline:
+            hurry.wait(0.02) if self.runner.running else idle.wait(0.02)
+        left = self.runner.running
+        if left:
+            logger.warning("%d steps did not finish in time; they run again later, with the same keys", left)
+        self._flush(mirror_loop, hurry)
+
+    def stop(self) -> None:
+        """End all threads and give the partitions back; nothing counts as interrupted."""
+        mirror_loop, inbox_loop, lease_loop = self._loops
+        self._stopping.set()
+        inbox_loop.stop(STOP_SECONDS)
+        lease_loop.stop(STOP_SECONDS)
+        self.scheduler.stop(STOP_SECONDS)
+        self._gone.set()
+        mirror_loop.stop(STOP_SECONDS)
+        self.runner.stop(1.0)
+        try:
+            self._leases.release()
+            self._workers.remove(self._parts.worker_name)
+        except StoreError as error:
+            lapse = TTL_MS // 1000
+            logger.warning("partitions could not be given back (%s); their leases lapse within %d s", error, lapse)
+        for client in self._clients:
+            client.close()
+
+    def _flush(self, mirror_loop: LoopThread, hurry: threading.Event) -> None:
+        """Wait until what steps have brought is written: twice idle around a round trip of the scheduler."""
+        deadline = self.clock.monotonic() + FLUSH_SECONDS
+        while mirror_loop.is_alive and not hurry.is_set() and self.clock.monotonic() < deadline:
+            before = self.mirror.idle
+            self._context.dispatcher.ask(Drain(), block=True, timeout=FLUSH_SECONDS)
+            if before and self.mirror.idle:
+                return
+            hurry.wait(0.01)
+
+    def _gained(self, grant: Grant) -> None:
+        self._reader.gained(grant.partition)
+
+    def _tick(self) -> None:
+        """Once per lease round: say that the worker lives, and that the namespace is what it was."""
+        self._ticked = self.clock.monotonic()
+        parts = self._parts
+        beat = {"at": self.clock.now_ms(), "flows": parts.registry.describe(), "host": host_info()}
+        self._workers.beat(parts.worker_name, msgspec.json.encode(beat))
+        remember(self._clients[2], parts.namespace)
+
+    def _crashed(self, name: str, error: BaseException, text: str) -> None:
+        """A part that everything depends on has failed: the shard must end, loudly."""
+        logger.critical("%s failed: %s: %s\n%s", name, type(error).__name__, error, text)
+        self._parts.on_failure(f"{name} failed: {type(error).__name__}: {error}")

@@ -1,0 +1,91 @@
+"""Wires what a shard tells to metrics, logs and the HTTP endpoint."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry
+
+from stepwell.actors import store_events
+from stepwell.actors.bus import Subscriber
+from stepwell.actors.store_events import StoreEvent
+from stepwell.metrics.exposition import Exposition
+from stepwell.metrics.logs import LogSubscriber
+from stepwell.metrics.names import Metrics
+from stepwell.metrics.shard import ShardGauges
+from stepwell.metrics.subscriber import MetricsSubscriber
+from stepwell.worker.shard import RunningShard
+
+SILENCE_SECONDS_MAX = 10.0
+
+
+class Telemetry:
+    """One worker's metrics registry, its subscribers, and the endpoint that shows them."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        metrics = Metrics(self.registry)
+        self._gauges = ShardGauges(metrics)
+        self.subscribers: tuple[Subscriber, ...] = (MetricsSubscriber(metrics), LogSubscriber())
+        self._shard: RunningShard | None = None
+        self._exposition: Exposition | None = None
+
+    @property
+    def port(self) -> int | None:
+        """The port that is served; None if none is."""
+        return None if self._exposition is None else self._exposition.port
+
+    def observe(self, event: StoreEvent) -> None:
+        """Count what the shard's threads see. Called from any thread."""
+        gauges = self._gauges
+        match event:
+            case store_events.BatchWritten():
+                gauges.batch_written(event.replies, event.seconds)
+            case store_events.StoreTrouble():
+                gauges.store_trouble()
+            case store_events.Healed():
+                gauges.healed()
+            case store_events.RowDiverged():
+                gauges.diverged()
+            case store_events.Fenced():
+                gauges.fenced()
+            case store_events.SweepFound():
+                gauges.swept(event.entries, event.executions)
+            case store_events.DeadLettered():
+                gauges.dead_lettered(event.kind)
+            case store_events.ActorFailed():
+                gauges.actor_failed(event.parked)
+
+    def undelivered(self, _message: object, _name: str) -> None:
+        """Count a message to an actor that was gone."""
+        self._gauges.undelivered()
+
+    def watch(self, shard: RunningShard) -> None:
+        """Report on that shard from now on."""
+        self._shard = shard
+        self._gauges.watch_memory(lambda: shard.executions)
+
+    def serve(self, host: str, port: int) -> None:
+        """Open the endpoint.
+
+        Raises:
+            UsageError: the port can't be listened on.
+        """
+        exposition = Exposition(self.registry, alive=self._alive, ready=self._ready, port=port, host=host)
+        exposition.start()
+        self._exposition = exposition
+
+    def close(self) -> None:
+        """Close the endpoint."""
+        if self._exposition is not None:
+            self._exposition.stop()
+            self._exposition = None
+
+    def _alive(self) -> str:
+        shard = self._shard
+        silent = None if shard is None else shard.seconds_since_tick
+        if silent is None or silent <= SILENCE_SECONDS_MAX:
+            return ""
+        return f"the shard has not renewed its leases for {silent:.1f} s"
+
+    def _ready(self) -> str:
+        shard = self._shard
+        return "" if shard is not None and shard.ready else "no partition is owned (yet)"

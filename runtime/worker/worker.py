@@ -1,0 +1,230 @@
+"""`Worker`: runs flows in this process, on the embedded server or on a Redis of one's own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+import redis
+
+from stepwell.actors.bus import Bus, Subscriber
+from stepwell.core.errors import DefinitionError, StoreError
+from stepwell.core.partition import DEFAULT_PARTITIONS
+from stepwell.flow.definitions import FlowLike
+from stepwell.flow.registry import Registry
+from stepwell.store.check import check_server, require_fit
+from stepwell.store.connect import connect
+from stepwell.store.embedded import EmbeddedServer, read_secret, write_secret
+from stepwell.store.namespace import Namespace, open_namespace
+from stepwell.worker.config import WorkerConfig
+from stepwell.worker.identity import host_info
+from stepwell.worker.shard import SOCKET_TIMEOUT_SECONDS, RunningShard, ShardParts
+from stepwell.worker.telemetry import Telemetry
+
+logger = logging.getLogger("stepwell.worker")
+
+
+class Worker:
+    """Runs flows until it is stopped.
+
+    `with Worker([checkout], redis="redis://localhost:6379"):` runs them beside the block; `Worker([...]).run()`
+    runs them until Ctrl-C or SIGTERM and drains. With no `redis` URL it uses `STEPWELL_REDIS_URL`, else the
+    embedded server of `data` (`STEPWELL_DATA`, `./.stepwell`).
+
+    Raises:
+        DefinitionError: no flow, or two of one name.
+        UsageError: a setting is out of range (see `WorkerConfig`).
+        StoreError: at start: Redis can't be reached, or can't keep the promises.
+    """
+
+    def __init__(
+        self,
+        flows: Iterable[FlowLike],
+        *,
+        redis: str | None = None,
+        data: str | Path | None = None,
+        namespace: str = "stepwell",
+        partitions: int = DEFAULT_PARTITIONS,
+        max_running: int = 1000,
+        threads: int = 32,
+        grace: float = 30.0,
+        metrics_port: int | None = None,
+        metrics_host: str = "0.0.0.0",
+        subscribers: Iterable[Subscriber] = (),
+    ) -> None:
+        self.registry = Registry(flows)
+        if not len(self.registry):
+            raise DefinitionError("a worker needs at least one flow: pass functions decorated with @flow")
+        self.config = WorkerConfig(
+            redis=redis if redis is not None else os.environ.get("STEPWELL_REDIS_URL") or None,
+            data=Path(data if data is not None else os.environ.get("STEPWELL_DATA") or ".stepwell"),
+            namespace=namespace,
+            partitions=partitions,
+            max_running=max_running,
+            threads=threads,
+            grace=grace,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
+        )
+        self._subscribers = tuple(subscribers)
+        self._server: EmbeddedServer | None = None
+        self._shard: RunningShard | None = None
+        self._telemetry: Telemetry | None = None
+        self._over = threading.Event()
+        self._hurry = threading.Event()
+        self._failure: str | None = None
+
+    @property
+    def url(self) -> str:
+        """URL of the server in use (known after `start`)."""
+        if self.config.redis is not None:
+            return self.config.redis
+        assert self._server is not None, "the worker has not been started"
+        return self._server.url
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port of /metrics; None while it is not served."""
+        return None if self._telemetry is None else self._telemetry.port
+
+    @property
+    def shard(self) -> RunningShard:
+        """The running shard."""
+        assert self._shard is not None, "the worker has not been started"
+        return self._shard
+
+    def start(self) -> Self:
+        """Connect, check the server, take partitions and begin. Returns at once; `stop` ends it."""
+        try:
+            self._start()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def stop(self, grace: float | None = None) -> None:
+        """Drain (at most `grace` seconds, the configured ones by default) and end. Safe to call twice."""
+        shard, self._shard = self._shard, None
+        if shard is not None:
+            shard.drain(self.config.grace if grace is None else grace, self._hurry)
+            shard.stop()
+        self._leave()
+
+    def run(self) -> int:
+        """Run until SIGINT or SIGTERM, then drain; a second signal ends the process at once. Returns the exit code."""
+        self.install_signals()
+        self.start()
+        logger.info("worker is running: %d flows, server %s", len(self.registry), self._where())
+        return self.wait()
+
+    def install_signals(self) -> None:
+        """Let SIGINT and SIGTERM drain this worker; main thread only."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._signalled)
+
+    def wait(self) -> int:
+        """Wait for the end, then stop; 0 after a drain, 1 after a failure."""
+        while not self._over.wait(3600):
+            continue
+        self.stop()
+        if self._failure is not None:
+            logger.critical("the worker ends: %s", self._failure)
+            return 1
+        logger.info("worker stopped; nothing was left running")
+        return 0
+
+    def end(self) -> None:
+        """Let `wait` return, as a signal would."""
+        self._over.set()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        if self.config.redis is None:
+            self._server = EmbeddedServer.use(self.config.data)
+        client = self._connect("start")
+        try:
+            facts = check_server(client)
+            require_fit(facts)
+            for warning in facts.warnings:
+                logger.warning("%s", warning)
+            namespace = self._open_namespace(client)
+        finally:
+            client.close()
+        self._telemetry = Telemetry()
+        bus = Bus((*self._telemetry.subscribers, *self._subscribers))
+        self._shard = RunningShard(
+            ShardParts(
+                namespace=namespace,
+                registry=self.registry,
+                connect=self._connect,
+                bus=bus,
+                observer=self._telemetry.observe,
+                worker_name=host_info().replace(",", "-"),
+                max_running=self.config.max_running,
+                threads=self.config.threads,
+                on_failure=self._failed,
+                on_dead_letter=self._telemetry.undelivered,
+                on_trouble=self._revive,
+            )
+        )
+        self._shard.start()
+        self._telemetry.watch(self._shard)
+        if self.config.metrics_port is not None:
+            self._telemetry.serve(self.config.metrics_host, self.config.metrics_port)
+
+    def _open_namespace(self, client: redis.Redis) -> Namespace:
+        config = self.config
+        kept = read_secret(config.data) if self._server is not None else None
+        namespace = open_namespace(
+            client, config.namespace, config.partitions, kept, new_secret=lambda: secrets.token_bytes(32)
+        )
+        if self._server is not None and kept is None:
+            write_secret(config.data, namespace.secret)
+        return namespace
+
+    def _connect(self, name: str) -> redis.Redis:
+        return connect(self.url, socket_timeout=SOCKET_TIMEOUT_SECONDS, client_name=f"stepwell-{name}")
+
+    def _where(self) -> str:
+        return "embedded in " + str(self.config.data) if self.config.redis is None else "given by URL"
+
+    def _revive(self) -> None:
+        """The embedded server may have died: whoever uses it starts it again."""
+        if self._server is not None:
+            try:
+                self._server.revive()
+            except StoreError as error:
+                logger.warning("the embedded server could not be started again: %s", error)
+
+    def _failed(self, reason: str) -> None:
+        self._failure = self._failure or reason
+        self._over.set()
+
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        if self._over.is_set():
+            os._exit(128 + number)
+        logger.info("got %s: draining, again to stop at once", signal.Signals(number).name)
+        self._over.set()
+
+    def _leave(self) -> None:
+        if self._telemetry is not None:
+            self._telemetry.close()
+            self._telemetry = None
+        if self._server is not None:
+            self._server.leave()
+            self._server = None
+
+
+

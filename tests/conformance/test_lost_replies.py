@@ -1,0 +1,99 @@
+"""Whatever was sent may be sent again: a repeated script changes nothing, whatever happened to its reply."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepwell.store.leases import Grant
+from stepwell.store.requests import DROP, Load
+from stepwell.store.scripts import SCRIPT_NAMES
+
+
+def _create(store):
+    return lambda: store.execute(store.create("new", event=b"1"))
+
+
+def _commit(store):
+    request = store.commit(applied=[store.command()], event=b"1", status_to="completed", live=DROP, ended=True)
+    return lambda: store.execute(request)
+
+
+def _restore(store):
+    return lambda: store.execute(store.restore())
+
+
+def _dead_letter(store):
+    request = store.dead_letter(store.inbox.send(0, {"x": "y"}), command_id="c", outcome=b"1")
+    return lambda: store.execute(request)
+
+
+def _grant(store) -> Grant:
+    store.client.delete(store.keys.lease(0))
+    (grant,) = store.leases.acquire([0], "w", "i", "h", 10_000, store.now)
+    return grant
+
+
+def _acquire(store):
+    store.leases.release([_grant(store)])
+    return lambda: store.leases.acquire([0], "w", "i", "h", 10_000, store.now + 9)
+
+
+def _renew(store):
+    grant = _grant(store)
+    return lambda: store.leases.renew([grant], 10_000)
+
+
+def _retake(store):
+    grant = _grant(store)
+    store.client.delete(store.keys.lease(0))
+    return lambda: store.leases.renew([grant], 10_000)
+
+
+def _release(store):
+    grant = _grant(store)
+    return lambda: store.leases.release([grant])
+
+
+def _free(store):
+    grant = _grant(store)
+    return lambda: store.leases.free(0, grant.value)
+
+
+CASES = {
+    "create": _create,
+    "commit": _commit,
+    "restore": _restore,
+    "dead_letter": _dead_letter,
+    "lease_acquire": _acquire,
+    "lease_renew": _renew,
+    "lease_renew, taking it back": _retake,
+    "lease_release": _release,
+    "lease_free": _free,
+}
+
+
+def test_every_script_has_its_case():
+    assert {case.partition(",")[0] for case in CASES} == set(SCRIPT_NAMES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sent_again_it_changes_nothing(store, case):
+    store.execute(store.create())
+    send = CASES[case](store)
+    before = store.dump()
+    send()
+    after = store.dump()
+    assert case == "lease_renew" or after != before
+    for _ in range(3):
+        send()
+        assert store.dump() == after
+
+
+def test_reading_changes_nothing(store):
+    store.execute(store.create())
+    before = store.dump()
+    store.execute(Load("e1"))
+    store.inbox.read(dict.fromkeys(range(4), "0-0"), None, 10)
+    list(store.inbox.unfinished(0))
+    store.catalog.counts()
+    assert store.dump() == before

@@ -1,0 +1,134 @@
+"""Clocks: rounded up, slewed, never backwards."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import pytest
+
+from stepwell.actors.kit.clock import SystemClock, VirtualClock
+
+
+class Host:
+    """A host whose two clocks the test sets."""
+
+    def __init__(self) -> None:
+        self.monotonic_s = 1000.0
+        self.wall_s = 1_700_000_000.0
+
+    def pass_time(self, seconds: float) -> None:
+        self.monotonic_s += seconds
+        self.wall_s += seconds
+
+    def clock(self) -> SystemClock:
+        return SystemClock(lambda: self.monotonic_s, lambda: self.wall_s)
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def test_before_the_first_sync_the_host_is_believed(host: Host) -> None:
+    clock = host.clock()
+    assert clock.now_ms() == 1_700_000_000_000
+    host.pass_time(1.5)
+    assert clock.now_ms() == 1_700_000_001_500
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_a_step_of_the_wall_clock_changes_nothing(host: Host, step: float) -> None:
+    clock = host.clock()
+    host.wall_s += step
+    host.pass_time(1.0)
+    assert clock.now_ms() == 1_700_000_001_000
+
+
+def test_a_reading_is_rounded_up(host: Host) -> None:
+    clock = host.clock()
+    clock.sync(5000, host.monotonic_s, host.monotonic_s)
+    host.pass_time(0.0101)
+    assert clock.now_ms() == 5011
+
+
+@pytest.mark.parametrize("server_ms", [1_000, 9_000_000_000_000])
+def test_the_first_sync_sets_the_time_either_way(host: Host, server_ms: int) -> None:
+    clock = host.clock()
+    clock.now_ms()
+    clock.sync(server_ms, host.monotonic_s, host.monotonic_s)
+    assert clock.now_ms() == server_ms
+
+
+def test_the_servers_time_belongs_to_the_middle_of_the_call(host: Host) -> None:
+    clock = host.clock()
+    sent = host.monotonic_s
+    host.pass_time(0.2)
+    clock.sync(50_000, sent, host.monotonic_s)
+    assert clock.now_ms() == 50_100
+
+
+@pytest.mark.parametrize("drift_ms", [3_600_000, -3_600_000])
+def test_a_later_sync_moves_by_at_most_a_tenth_of_the_time_since(host: Host, drift_ms: int) -> None:
+    clock = host.clock()
+    clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
+    host.pass_time(3.0)
+    clock.sync(1_003_000 + drift_ms, host.monotonic_s, host.monotonic_s)
+    assert clock.now_ms() == 1_003_000 + math.copysign(300, drift_ms)
+
+
+def test_a_small_correction_is_taken_whole(host: Host) -> None:
+    clock = host.clock()
+    clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
+    host.pass_time(3.0)
+    clock.sync(1_003_050, host.monotonic_s, host.monotonic_s)
+    assert clock.now_ms() == 1_003_050
+
+
+def test_time_never_runs_backwards_after_the_first_sync(host: Host) -> None:
+    clock = host.clock()
+    clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
+    readings: list[int] = []
+    for turn in range(200):
+        host.pass_time(0.05)
+        if turn % 10 == 0:
+            clock.sync(1_000_000 - turn * 100, host.monotonic_s, host.monotonic_s)
+        readings.append(clock.now_ms())
+    assert readings == sorted(readings)
+    assert readings[-1] > readings[0]
+
+
+def test_the_product_clock_reads_the_hosts_clocks() -> None:
+    clock = SystemClock()
+    before, wall = time.monotonic(), time.time_ns() // 1_000_000
+    assert before <= clock.monotonic()
+    assert abs(clock.now_ms() - wall) < 60_000
+
+
+def test_virtual_time_moves_only_when_told() -> None:
+    clock = VirtualClock(start_ms=1000)
+    assert (clock.now_ms(), clock.monotonic()) == (1000, 0.0)
+    clock.advance(0.25)
+    assert (clock.now_ms(), clock.monotonic()) == (1250, 0.25)
+    clock.advance_to(7.0)
+    assert (clock.now_ms(), clock.monotonic()) == (8000, 7.0)
+
+
+def test_virtual_time_is_rounded_up_but_not_by_float_noise() -> None:
+    clock = VirtualClock(start_ms=0)
+    clock.advance(0.1)
+    clock.advance(0.2)
+    assert clock.monotonic() > 0.3
+    assert clock.now_ms() == 300
+    clock.advance(0.0001)
+    assert clock.now_ms() == 301
+
+
+@pytest.mark.parametrize("target", [0.5, math.nan, math.inf])
+def test_virtual_time_goes_forward_only(target: Any) -> None:
+    clock = VirtualClock()
+    clock.advance(1.0)
+    with pytest.raises(ValueError, match="a clock goes forward"):
+        clock.advance_to(target)
+    assert clock.monotonic() == 1.0
