@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from stepwell.core.errors import UsageError
 from stepwell.core.messages import message_of
 
-__all__ = ["Exposition", "Heartbeat", "no_problem"]
+__all__ = ["Exposition", "no_problem"]
 
 PLAIN = "text/plain; charset=utf-8"
 CLIENT_SECONDS = 5.0  # a client that is slower than this is hung up on
@@ -35,27 +35,6 @@ Probe = Callable[[], str]
 def no_problem() -> str:
     """The probe that always passes."""
     return ""
-
-
-class Heartbeat:
-    """A probe for a loop that must keep turning: the loop calls `beat`, `/healthz` asks `problem`.
-
-    `monotonic` gives seconds; `limit` is how many may pass between beats.
-    """
-
-    def __init__(self, monotonic: Callable[[], float], limit: float = 10.0) -> None:
-        self._monotonic = monotonic
-        self._limit = limit
-        self._last = monotonic()
-
-    def beat(self) -> None:
-        """The loop is alive now."""
-        self._last = self._monotonic()
-
-    def problem(self) -> str:
-        """Why the loop seems stuck; "" while its last beat is fresh."""
-        age = self._monotonic() - self._last
-        return "" if age <= self._limit else f"the shard gave no sign of life for {age:.1f} s"
 
 
 class Exposition:

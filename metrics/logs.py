@@ -1,35 +1,24 @@
-"""Logging: one line a record, `key=value` for people or JSON for machines, without credentials.
+"""Logging of a process: its set-up, and what events become log lines.
 
-    2026-01-05T09:30:00.125Z WARNING attempt 2 of 5 failed, next in 0.812 s execution=order-7 path=charge ...
-
-URL credentials and declared secrets are hidden in messages, fields and tracebacks alike. A record brings its
-fields in `record.fields` (a dict), as `current_step().logger` does.
+Every retry is logged with its real delay and due time, and whatever a person may have to look at.
 """
 
 from __future__ import annotations
 
-import json as json_format
 import logging
-import re
 import sys
-import traceback
-from collections.abc import Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Collection
 from typing import TextIO
 
-from stepwell.core.messages import message_of
-from stepwell.core.redact import redact, redact_secrets
+from stepwell.core import events
+from stepwell.core.events import Event
+from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
 
-__all__ = ["JsonFormatter", "KeyValueFormatter", "setup_logging", "utc_ms"]
+__all__ = ["LogSubscriber", "setup_logging"]
 
 # They log each request with its whole URL, or each turn of the loop.
 CHATTY = ("httpx", "httpcore", "asyncio")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_BARE = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f]+")
-# What would break the line or steer a terminal; a tab and a newline keep their usual escapes.
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {9: "\\t", 10: "\\n", 13: "\\r"}
-_CONTROL |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
+_logger = logging.getLogger("stepwell.events")
 
 
 def setup_logging(
@@ -61,99 +50,114 @@ def setup_logging(
     return handler
 
 
-def utc_ms(milliseconds: int) -> str:
-    """Milliseconds since the epoch as ISO 8601 in UTC, to the millisecond: `2026-01-05T09:30:00.125Z`."""
-    return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 class _OurHandler(logging.StreamHandler[TextIO]):
     """Marks the handler that `setup_logging` installed."""
 
 
-class _Redacting(logging.Formatter):
-    """Gathers a record's parts; each string is redacted before anything quotes or escapes it."""
+class LogSubscriber:
+    """Logs what went wrong and what ended; completed steps and applied commands are not logged."""
 
-    def __init__(self, secrets: Collection[str] = ()) -> None:
-        super().__init__()
-        self._secrets = tuple(secrets)
-
-    def formatException(self, ei: object) -> str:
-        """The traceback of `record.exc_info`, redacted."""
-        if not isinstance(ei, tuple) or ei[1] is None:
-            return ""
-        return self.clean("".join(traceback.format_exception(ei[1])).rstrip("\n"))
-
-    def clean(self, text: str) -> str:
-        """The text without credentials; lone surrogates, which no stream could write, are replaced."""
-        text = text.encode("utf-8", "replace").decode("utf-8")
-        text = redact(text)
-        return redact_secrets(text, self._secrets) if self._secrets else text
-
-    def message(self, record: logging.LogRecord) -> str:
-        """The record's message, also if its arguments don't fit it."""
-        try:
-            return self.clean(record.getMessage())
-        except Exception as error:
-            return self.clean(f"{record.msg!r} (its arguments do not fit: {type(error).__name__})")
-
-    def fields(self, record: logging.LogRecord) -> dict[str, object]:
-        """The record's fields; what is no plain value is shown as text."""
-        fields = getattr(record, "fields", None)
-        return {str(name): self._value(value) for name, value in fields.items()} if isinstance(fields, Mapping) else {}
-
-    def trace(self, record: logging.LogRecord) -> str:
-        """Traceback and stack of the record; "" where there are none."""
-        stack = self.clean(record.stack_info) if record.stack_info else ""
-        return "\n".join(part for part in (self.formatException(record.exc_info), stack) if part)
-
-    def _value(self, value: object) -> object:
-        if value is None or isinstance(value, bool | int | float):
-            return value
-        return self.clean(value if isinstance(value, str) else _text(value))
-
-
-class KeyValueFormatter(_Redacting):
-    """For people: `time LEVEL message key=value ...`, the traceback on the lines below."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line; control characters are escaped, so that no text can forge a second one."""
-        parts = [_time(record), f"{record.levelname:<7}", self.message(record).translate(_CONTROL)]
-        parts += [f"{_quoted(name)}={_quoted(value)}" for name, value in self.fields(record).items()]
-        line = " ".join(parts)
-        trace = self.trace(record)
-        return f"{line}\n{trace}" if trace else line
-
-
-class JsonFormatter(_Redacting):
-    """For machines: one object a line with `time level logger message`, the fields, and `traceback`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line; a field that has the name of a standard member is kept as `field.<name>`."""
-        line: dict[str, object] = {
-            "time": _time(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": self.message(record),
+    def __init__(self, logger: logging.Logger = _logger) -> None:
+        self._logger = logger
+        self._handlers: dict[type, Callable[..., None]] = {
+            events.AttemptFailed: self._failed,
+            events.StepGaveUp: self._gave_up,
+            events.StepInterrupted: self._interrupted,
+            events.ResultDropped: self._dropped,
+            events.ExecutionParked: self._parked,
+            events.ExecutionEnded: self._ended,
+            events.CommandDone: self._command_done,
         }
-        trace = self.trace(record)
-        if trace:
-            line["traceback"] = trace
-        for name, value in self.fields(record).items():
-            line[f"field.{name}" if name in line else name] = value
-        return json_format.dumps(line, ensure_ascii=False, allow_nan=True)
 
+    def __call__(self, event: Event) -> None:
+        """Log one event, if it is of a kind that is logged."""
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
 
-def _time(record: logging.LogRecord) -> str:
-    return utc_ms(int(record.created * 1000))
+    def _failed(self, event: events.AttemptFailed) -> None:
+        delay = event.delay_ms / 1000
+        self._log(
+            logging.WARNING,
+            f"attempt {event.attempt} of {event.max_attempts} failed, next in {delay:.3f} s",
+            execution=event.execution_id,
+            flow=event.flow,
+            path=event.path,
+            attempt=event.attempt,
+            max_attempts=event.max_attempts,
+            error=f"{event.error_type}: {event.message}",
+            delay_s=delay,
+            due=utc_ms(event.due_at),
+            asked=event.asked,
+            key=event.key,
+        )
 
+    def _gave_up(self, event: events.StepGaveUp) -> None:
+        self._log(
+            logging.ERROR,
+            f"step failed for good at attempt {event.attempt}: {event.reason}",
+            execution=event.execution_id,
+            flow=event.flow,
+            path=event.path,
+            attempt=event.attempt,
+            reason=event.reason,
+            error=f"{event.error_type}: {event.message}",
+            key=event.key,
+        )
 
-def _text(value: object) -> str:
-    return message_of(value) if isinstance(value, BaseException) else repr(value)
+    def _interrupted(self, event: events.StepInterrupted) -> None:
+        self._log(
+            logging.WARNING,
+            f"attempt {event.attempt} may have been cut short by a crash, it runs again",
+            execution=event.execution_id,
+            flow=event.flow,
+            path=event.path,
+            attempt=event.attempt,
+            interruptions=event.interruptions,
+        )
 
+    def _dropped(self, event: events.ResultDropped) -> None:
+        self._log(
+            logging.WARNING,
+            f"the outcome of attempt {event.attempt} was dropped: that attempt is not running any more",
+            execution=event.execution_id,
+            flow=event.flow,
+            path=event.path,
+            attempt=event.attempt,
+        )
 
-def _quoted(value: object) -> str:
-    text = "" if value is None else str(value)
-    if _BARE.fullmatch(text):
-        return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped.translate(_CONTROL)}"'
+    def _parked(self, event: events.ExecutionParked) -> None:
+        self._log(
+            logging.ERROR,
+            f"execution parked: {event.reason}; once that is mended, `stepwell retry {event.execution_id}` resumes it",
+            execution=event.execution_id,
+            flow=event.flow,
+            reason=event.reason,
+            detail=event.detail,
+        )
+
+    def _ended(self, event: events.ExecutionEnded) -> None:
+        self._log(
+            logging.INFO,
+            f"execution ended: {event.status}",
+            execution=event.execution_id,
+            flow=event.flow,
+            status=event.status,
+            **({"reason": event.reason} if event.reason else {}),
+            duration_s=event.duration_ms / 1000,
+        )
+
+    def _command_done(self, event: events.CommandDone) -> None:
+        if not event.applied:
+            self._log(
+                logging.INFO,
+                f"command refused: {event.command}",
+                execution=event.execution_id,
+                flow=event.flow,
+                command=event.command,
+                reason=event.reason,
+            )
+
+    def _log(self, level: int, message: str, **fields: object) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, "%s", message, extra={"fields": fields})

@@ -344,7 +344,9 @@ class LocalRun:
 
     def _waits(self) -> str:
         opened = self.checkpoint.open.items()
-        waits = [f"signal {op.name!r} at {path}" if op.kind == SIGNAL else f"{path} ({op.status})" for path, op in opened]
+        waits = [
+            f"signal {op.name!r} at {path}" if op.kind == SIGNAL else f"{path} ({op.status})" for path, op in opened
+        ]
         return f"it waits for {', '.join(waits)}" if waits else "it waits for nothing"
 
 

@@ -159,8 +159,6 @@ class Cell:
                 return handled
         if self.stopping:
             self.stop()
-        elif handled == limit:
-            self._enqueue(self)
         else:
             self._idle.release()
             if not queue.empty() and self._idle.acquire(False):

@@ -93,11 +93,11 @@ class Scheduler(ABC):
             self._on_dead_letter(message, name)
 
     def child_failed(self, failure: ChildFailed, supervisor: AnyRef | None) -> None:
-        """Bring a failure to the supervisor, or to `on_crash` where there is none any more."""
-        if supervisor is not None and supervisor.is_alive():
-            supervisor.tell(failure)
-        else:
+        """Bring a failure to the supervisor; from one that is gone it comes back as a dead letter."""
+        if supervisor is None:
             self._nobody_hears(failure)
+        else:
+            supervisor.tell(failure)
 
     def forget(self, cell: Cell) -> None:
         """The cell is closed."""

@@ -92,8 +92,6 @@ class ThreadScheduler(Scheduler):
             if cell is not None:
                 self.current = (cell.name, now)
                 cell.take_turn(TURN_MESSAGES_MAX)
-                # A waiting thread must not keep a stopped actor in memory.
-                cell = None
 
     def _wait(self) -> Cell | None:
         self.current = None

@@ -26,21 +26,20 @@ _DEAD_KEPT = 64
 class Timer(Parcel):
     """One started timer: an entry of the heap, and once due an item of the mailbox.
 
-    It counts only while it is the one its owner has under the key, so that a timer that was replaced or cancelled
-    while it lay in the mailbox does nothing.
+    Replacing or cancelling it takes its owner away; so it does nothing any more, wherever it lies.
     """
 
-    __slots__ = ("in_heap", "key", "owner")
+    __slots__ = ("key", "owner")
     where: Where = "timer"
 
     def __init__(self, owner: Timers, key: str, message: object) -> None:
         super().__init__(message)
         self.owner: Timers | None = owner
         self.key = key
-        self.in_heap = True
 
     def open(self, cell: Cell, actor: PooledActor) -> None:
-        if self.owner is not None and self.owner.take(self):
+        if self.owner is not None:
+            self.owner.forget(self.key)
             actor.on_receive(self.message)
 
     def give_back(self, name: str) -> None:
@@ -83,16 +82,13 @@ class TimerHeap:
         entries = self._entries
         while entries and entries[0][0] <= now:
             timer = heapq.heappop(entries)[2]
-            timer.in_heap = False
             if timer.owner is None:
                 self._dead -= 1
             else:
                 timer.owner.cell.put(timer)
 
-    def note_cancelled(self, timer: Timer) -> None:
-        """One of the entries has become empty."""
-        if not timer.in_heap:
-            return
+    def note_cancelled(self) -> None:
+        """One of the entries has become empty. (Or it lay in a mailbox: then the next sweep comes a bit early.)"""
         self._dead += 1
         if self._dead > _DEAD_KEPT and self._dead * 2 > len(self._entries):
             self._entries = [entry for entry in self._entries if entry[2].owner is not None]
@@ -138,14 +134,11 @@ class Timers:
         for timer in timers:
             self._empty(timer)
 
-    def take(self, timer: Timer) -> bool:
-        """True if this very timer still counts; then it is used up."""
-        if self._by_key.get(timer.key) is not timer:
-            return False
-        del self._by_key[timer.key]
-        return True
+    def forget(self, key: str) -> None:
+        """That timer is being handled."""
+        del self._by_key[key]
 
     def _empty(self, timer: Timer) -> None:
         timer.owner = None
         timer.message = None
-        self._heap.note_cancelled(timer)
+        self._heap.note_cancelled()

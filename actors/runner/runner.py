@@ -18,7 +18,7 @@ from stepwell.actors.runner.threads import ThreadPool
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
 from stepwell.flow.attempt import copied_arguments, failure_of
-from stepwell.flow.context import running_step
+from stepwell.flow.context import StepContext, running_step
 
 logger = logging.getLogger("stepwell.runner")
 GIVE_UP_SECONDS = 30.0
@@ -138,10 +138,10 @@ class StepRunner:
         started = self._clock.now_ms()
         timeout = step.timeout
         running_step.set(self._context(order))
-        limit = asyncio.timeout(timeout)
+        limit = None if timeout is None else asyncio.timeout(timeout)
         try:
             args, kwargs = copied_arguments(order.call)
-            if timeout is None:
+            if limit is None:
                 raw = step.encode_result(await step.fn(*args, **kwargs))
             else:
                 async with limit:
@@ -152,7 +152,7 @@ class StepRunner:
                 self._finish(attempt, None)
                 return
             error: BaseException = raised
-            if timeout is not None and isinstance(raised, TimeoutError) and limit.expired():
+            if limit is not None and isinstance(raised, TimeoutError) and limit.expired():
                 error = StepTimeout(f"attempt took longer than {timeout:g} s")
             self._finish(attempt, self._erred(order, started, error))
         else:
@@ -183,12 +183,10 @@ class StepRunner:
     def _erred(self, order: StepOrder, started: int, error: BaseException) -> StepErred:
         judged = failure_of(error, order.call.step)
         context = order.context
-        logger.debug(
-            "attempt %d of %s %s raised", context.attempt, context.execution_id, context.path, exc_info=error
-        )
+        logger.debug("attempt %d of %s %s raised", context.attempt, context.execution_id, context.path, exc_info=error)
         return StepErred(context.path, context.attempt, started, judged.error, judged.retryable, judged.retry_after)
 
-    def _context(self, order: StepOrder) -> object:
+    def _context(self, order: StepOrder) -> StepContext:
         timeout = order.call.step.timeout
         if timeout is None:
             return order.context

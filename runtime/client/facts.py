@@ -14,6 +14,7 @@ from stepwell.store.keys import MAX_PARTITIONS, Keys
 from stepwell.store.namespace import FORMAT
 from stepwell.store.queries import Query
 from stepwell.store.replies import items_of, number, text
+from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import heartbeats_of, living_of
 
@@ -67,7 +68,7 @@ class NamespaceView:
         if facts is None:
             # Whoever comes first settles the number of partitions; the secret is for workers to make.
             meta = self._blank.meta
-            settle: list[list[str | bytes | int]] = [
+            settle: list[Command] = [
                 ["HSETNX", meta, "format", FORMAT],
                 ["HSETNX", meta, "partitions", self._blank.partitions],
             ]
@@ -81,9 +82,14 @@ class NamespaceView:
         """The namespace's time now, as far as these facts tell."""
         return facts.server_ms + int((self._clock.monotonic() - facts.at) * 1000)
 
-    def _query(self, first: list[list[str | bytes | int]]) -> Query[Facts | None]:
+    def _query(self, first: list[Command]) -> Query[Facts | None]:
         blank = self._blank
-        commands = [*first, ["HMGET", blank.meta, "format", "partitions"], ["TIME"], ["HGETALL", blank.workers]]
+        commands: list[Command] = [
+            *first,
+            ["HMGET", blank.meta, "format", "partitions"],
+            ["TIME"],
+            ["HGETALL", blank.workers],
+        ]
 
         def parse(raws: Sequence[object]) -> Facts | None:
             meta, time, beats = raws[-3:]

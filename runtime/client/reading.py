@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,9 @@ from stepwell.core.view import view as show
 from stepwell.store import queries
 from stepwell.store.queries import DeadEntry, Listed
 
-__all__ = ["dead", "describe", "listing", "workers"]
+__all__ = ["Dicts", "dead", "describe", "listing", "workers"]
+
+Dicts: TypeAlias = list[dict[str, Json]]
 
 # Rows are looked at in pages of this size where most of them may be of other flows.
 SEARCH_PAGE: Final = 500
@@ -36,7 +38,7 @@ def describe(view: NamespaceView, execution_id: str) -> Conversation[dict[str, J
     return show(execution_id, fields)
 
 
-def listing(view: NamespaceView, status: str | None, flow: str | None, limit: int) -> Conversation[list[dict[str, Json]]]:
+def listing(view: NamespaceView, status: str | None, flow: str | None, limit: int) -> Conversation[Dicts]:
     """Executions, those first that reached their status last. Raises UsageError for an unknown status."""
     _check_limit(limit)
     if status is not None and status not in STATUSES:
@@ -53,7 +55,8 @@ def listing(view: NamespaceView, status: str | None, flow: str | None, limit: in
         rows = yield from ask(queries.heads(keys, ids, FIELDS))
         for execution_id, head in zip(ids, rows, strict=True):
             line = _line(execution_id, head)
-            if (status is None or line["status"] == status) and (flow is None or line["flow"] == flow):
+            # What moved on or was purged since the index was read is left out.
+            if line["status"] in ([status] if status else STATUSES) and (flow is None or line["flow"] == flow):
                 found.setdefault(execution_id, line)
         if len(page) < page_size:
             break
@@ -61,7 +64,7 @@ def listing(view: NamespaceView, status: str | None, flow: str | None, limit: in
     return list(found.values())[:limit]
 
 
-def dead(view: NamespaceView, limit: int) -> Conversation[list[dict[str, Json]]]:
+def dead(view: NamespaceView, limit: int) -> Conversation[Dicts]:
     """Commands that could not be applied, newest first: `partition entry reason at fields`."""
     _check_limit(limit)
     keys = yield from view.keys()
@@ -69,7 +72,7 @@ def dead(view: NamespaceView, limit: int) -> Conversation[list[dict[str, Json]]]
     return [_letter(entry) for entry in entries]
 
 
-def workers(view: NamespaceView) -> Conversation[list[dict[str, Json]]]:
+def workers(view: NamespaceView) -> Conversation[Dicts]:
     """The heartbeats of the living workers: `id at host pid flows`."""
     facts = yield from view.read()
     return [dict(worker) for worker in facts.workers]
@@ -119,6 +122,3 @@ def _plain(raw: bytes) -> Json:
         return msgspec.json.decode(raw)
     except msgspec.MsgspecError:
         return _text(raw)
-
-
-Rows = Sequence[Mapping[str, bytes]]

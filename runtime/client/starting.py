@@ -12,10 +12,10 @@ import msgspec
 from stepwell.client.facts import NamespaceView, Worker
 from stepwell.client.moves import Conversation, ask
 from stepwell.core import codec
-from stepwell.core.errors import ExecutionExists, InvalidInput, UnknownFlow
+from stepwell.core.errors import ExecutionExists, InvalidInput, UnknownFlow, UsageError
 from stepwell.core.names import check_execution_id, check_name
 from stepwell.core.records import Meta, decode_meta, encode
-from stepwell.flow.definitions import FlowLike
+from stepwell.flow.definitions import Flow, FlowLike
 from stepwell.flow.signature import encode_input, misfit
 from stepwell.store import queries
 from stepwell.store.keys import Keys
@@ -41,11 +41,13 @@ def prepare(
     execution_id: str | None,
     new_id: Callable[[], str],
 ) -> Start:
-    """Check what can be checked without asking anybody. Raises InvalidName or InvalidInput."""
+    """Check what can be checked without asking anybody. Raises UsageError (InvalidName, InvalidInput)."""
     chosen = new_id() if execution_id is None else check_execution_id(execution_id)
     if isinstance(flow, str):
         name = check_name("flow", flow)
         return Start(chosen, name, encode_input(name, input), declared=False)
+    if not isinstance(flow, Flow):
+        raise UsageError(f"expected a flow's name or a function made with @flow, got {flow!r:.200}")
     return Start(chosen, flow.name, flow.input.encode(input), declared=True)
 
 
@@ -85,7 +87,8 @@ def _same(keys: Keys, wanted: Start, hashed: str, found: Exists) -> Conversation
         flow, there = _identity(head)
     if flow != wanted.flow:
         raise ExecutionExists(
-            f"execution {wanted.execution_id} exists already, of flow {flow} and not of {wanted.flow}: choose another id"
+            f"execution {wanted.execution_id} exists already, of flow {flow} and not of {wanted.flow}:"
+            " choose another id"
         )
     if there != hashed:
         raise ExecutionExists(
@@ -113,15 +116,17 @@ def _problem(wanted: Start, workers: Sequence[Worker]) -> UnknownFlow | InvalidI
     if wanted.declared:
         return None
     given = codec.decode_plain(wanted.input)
-    misfits = [misfit(wanted.flow, parameters, given) for parameters in map(_parameters, offers) if parameters is not None]
     # In a rolling deploy workers differ: one that takes the input is enough.
-    return InvalidInput(misfits[0]) if misfits and all(misfits) and len(misfits) == len(offers) else None
+    misfits = [_misfit(wanted.flow, offer, given) for offer in offers]
+    return InvalidInput(misfits[0]) if all(misfits) else None
 
 
-def _parameters(offer: object) -> dict[str, bool] | None:
-    """The parameters that a worker published for a flow; None where it did not say."""
+def _misfit(flow: str, offer: object, given: object) -> str:
+    """Why the input does not fit the parameters that a worker published; empty if it does, or if it did not say."""
     found = offer.get("parameters") if isinstance(offer, dict) else None
-    return {str(name): required is True for name, required in found.items()} if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return ""
+    return misfit(flow, {str(name): required is True for name, required in found.items()}, given)
 
 
 def _unknown(flow: str, known: Sequence[str]) -> UnknownFlow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from stepwell.core import codec
 from stepwell.core.clock import Clock
 from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, UnknownExecution, UsageError
 from stepwell.core.names import check_execution_id
-from stepwell.core.status import CANCELLED, COMPLETED, ERROR, PARKED, QUEUED, TERMINAL
+from stepwell.core.status import CANCELLED, ERROR, PARKED, QUEUED, TERMINAL
 from stepwell.store import queries
 from stepwell.store.queries import Query
 
@@ -56,7 +56,7 @@ class Ending:
         """The terminal error, or why the execution is parked."""
         whole: dict[str, Json] = {"type": "unknown", "message": "", "attempts": 0, "failed_step": None, "open": {}}
         try:
-            recorded = msgspec.json.decode(self.head.get("error", b"{}"), type=dict[str, Any])
+            recorded = msgspec.json.decode(self.head.get("error", b"{}"), type=dict[str, Json])
         except msgspec.MsgspecError:
             recorded = {"message": "its record can't be read"}
         return {**whole, **recorded}
@@ -124,6 +124,3 @@ def _late(view: NamespaceView, ending: Ending, timeout: float) -> Conversation[T
         if not facts.workers:
             said += ", no worker is running"
     return TimeoutError(said)
-
-
-Judge: TypeAlias = Callable[[Ending], bool]

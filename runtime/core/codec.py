@@ -8,7 +8,9 @@ comes back is plain JSON: dict, list, str, int, float, bool, None.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence, Set
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -16,6 +18,9 @@ import msgspec
 from stepwell.core.errors import PayloadError
 
 PAYLOAD_BYTES_MAX = 1024 * 1024
+NESTING_MAX = 200  # far under what a decoder on a deep stack can take
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _ANY_TYPES = (Any, object, None)
 
 
@@ -46,22 +51,27 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
         limit: most bytes that are accepted.
 
     Raises:
-        PayloadError: not encodable (names type and place), over the limit (names the size), NaN or infinite.
+        PayloadError: not encodable (names type and place), over the limit (names the size), NaN or infinite,
+            or nested too deeply.
     """
     if value is None:
         return b"null"
     try:
         raw = _encode(value)
+    except RecursionError as error:
+        raise _too_deep(what) from error
     except Exception as error:  # a value's own code (properties, model_dump) may raise anything
         place, culprit = _find_culprit(value, "$", 0)
         raise PayloadError(
             f"{what} can't be stored: {place} is of type {type(culprit).__qualname__}, which is not JSON;"
-            f" return dicts, lists, dataclasses or other plain data ({error or 'unsupported type'})"
+            f" return dicts, lists, dataclasses or other plain data ({str(error) or 'unsupported type'})"
         ) from error
     if len(raw) > limit:
         raise PayloadError(
             f"{what} is too large: {len(raw):,} bytes, the limit is {limit:,}; store it elsewhere and pass a reference"
         )
+    if raw.count(b"[") + raw.count(b"{") > NESTING_MAX and _nesting(raw) > NESTING_MAX:
+        raise _too_deep(what)
     if b"null" in raw:
         place_of_nan = _find_nan(value, "$", 0)
         if place_of_nan is not None:
@@ -102,9 +112,19 @@ def canonical(value: object, what: str) -> bytes:
     return msgspec.json.encode(_decode_any(encode(value, what)), order="sorted")
 
 
+def _too_deep(what: str) -> PayloadError:
+    return PayloadError(f"{what} can't be stored: it is nested deeper than {NESTING_MAX} levels; make it flatter")
+
+
+def _nesting(raw: bytes) -> int:
+    """How deep the lists and objects of a JSON text are nested."""
+    brackets = _STRING.sub(b"", raw).translate(None, _NO_BRACKETS)
+    return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0)
+
+
 def _find_culprit(value: object, place: str, depth: int) -> tuple[str, object]:
     """The first part of a value that can't be encoded on its own."""
-    if depth > 50:
+    if depth > NESTING_MAX:
         return place, value
     for step, child in _children(value):
         try:
@@ -117,7 +137,7 @@ def _find_culprit(value: object, place: str, depth: int) -> tuple[str, object]:
 def _find_nan(value: object, place: str, depth: int) -> str | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else place
-    if depth > 50:
+    if depth > NESTING_MAX:
         return None
     for step, child in _children(value):
         found = _find_nan(child, place + step, depth + 1)

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 FORMAT = 1
+NO_VALUE = msgspec.Raw(b"")  # the same object everywhere: fields at their default are left out by identity
 OpKind = Literal["step", "timer", "signal"]
 STEP: Literal["step"] = "step"
 TIMER: Literal["timer"] = "timer"
@@ -77,7 +78,7 @@ class Fact(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     token: str
     declared_at: int
     ended_at: int
-    value: msgspec.Raw = msgspec.Raw(b"")
+    value: msgspec.Raw = NO_VALUE
     error: Failure | None = None
     attempt: int = 0
     started_at: int | None = None

@@ -120,8 +120,8 @@ class Verdict:
 def classify(error: BaseException, policy: Retry) -> Verdict:
     """Judge one attempt's error by the policy.
 
-    Order: `FatalError`, payload and definition errors end the step, then `give_up_on`, then `RetryAfter`, then `retry_on`.
-    Errors outside `Exception` (a step that calls `sys.exit`) count as failed attempts like any other.
+    Order: `FatalError`, payload and definition errors end the step, then `give_up_on`, then `RetryAfter`, then
+    `retry_on`. Errors outside `Exception` (a step that calls `sys.exit`) count as failed attempts like any other.
     """
     if isinstance(error, FatalError):
         return Verdict(False, reason="fatal")

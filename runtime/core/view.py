@@ -90,9 +90,7 @@ class _Row:
         return self.fields.get(field, b"").decode("utf-8", "replace")
 
 
-def _operations(
-    row: _Row, error: TerminalError | None
-) -> tuple[dict[str, Described], dict[str, dict[int, Attempt]]]:
+def _operations(row: _Row, error: TerminalError | None) -> tuple[dict[str, Described], dict[str, dict[int, Attempt]]]:
     """All operations by path (open ones hide superseded facts), and the kept attempts by path and number."""
     found: dict[str, Described] = dict(error.open) if error is not None else {}
     opened: dict[str, Described] = {}

@@ -41,7 +41,9 @@ def failure_of(error: BaseException, step: StepLike) -> AttemptError:
     reason = verdict.reason
     if verdict.retryable and isinstance(error, TypeError) and _never_entered(error, step):
         return AttemptError(Failure("TypeError", message_of(error), "arguments"), False)
-    return AttemptError(Failure(type(error).__name__, message_of(error), reason), verdict.retryable, verdict.retry_after)
+    return AttemptError(
+        Failure(type(error).__name__, message_of(error), reason), verdict.retryable, verdict.retry_after
+    )
 
 
 def copied_arguments(call: StepCall[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

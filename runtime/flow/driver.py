@@ -127,7 +127,8 @@ class Driver:
         kind, name = describe(op)
         if kind != fact.kind or (kind == SIGNAL and name != fact.name):
             raise Diverged(
-                f"the record has {fact.kind} {fact.name or path} at {path}, but the code has {kind} {name or path} there"
+                f"the record has {fact.kind} {fact.name or path} at {path},"
+                f" but the code has {kind} {name or path} there"
             )
         value, error = outcome_of(op, path, fact)
         del self._pending[path]

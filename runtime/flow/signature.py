@@ -97,13 +97,17 @@ class InputModel:
                     fields.append((name, annotation))
                 else:
                     default = parameter.default
-                    fields.append((name, annotation, msgspec.field(default_factory=lambda value=default: value)))
+                    fields.append((name, annotation, msgspec.field(default_factory=_always(default))))
             try:
                 model = msgspec.defstruct(f"{self._flow}_input", fields, kw_only=True)
                 self._decoder = codec.decoder(model)
             except TypeError as error:
                 raise DefinitionError(f"flow {self._flow}: its parameters can't be stored as JSON: {error}") from error
         return self._decoder
+
+
+def _always(value: Any) -> Callable[[], Any]:
+    return lambda: value
 
 
 def encode_input(flow_name: str, value: Mapping[str, object] | None) -> bytes:

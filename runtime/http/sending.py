@@ -75,7 +75,8 @@ async def send(
             kept = await connections.of_this_loop()
             async with kept.client(built.url) as client:
                 built.extensions = {"timeout": httpx.Timeout(timeout).as_dict()}
-                built.headers = client.headers | built.headers
+                for name, value in client.headers.items():
+                    built.headers.setdefault(name, value)
                 answer = await client.send(built, auth=auth, follow_redirects=follow_redirects, stream=True)
                 good = answer.is_success or answer.status_code in accept
                 body, whole = await _read(answer, max_bytes if good else ERROR_BODY_BYTES)

@@ -25,6 +25,12 @@ class _Connection(Protocol):
     async def disconnect(self, nowait: bool) -> None: ...
 
 
+class _Pool(Protocol):
+    async def get_connection(self) -> _Connection: ...
+
+    async def release(self, connection: _Connection) -> None: ...
+
+
 class AsyncLink:
     """Sends commands through a client's connection pool; tasks of one event loop may share it."""
 
@@ -50,12 +56,11 @@ class AsyncLink:
         if not commands:
             return []
         packed = pack(commands)
-        pool = self.client.connection_pool
+        pool = cast(_Pool, self.client.connection_pool)
         try:
-            taken = await pool.get_connection()
+            connection = await pool.get_connection()
         except (ConnectionError, TimeoutError, OSError) as error:
             raise LinkDown(f"no connection to Redis: {error}") from error
-        connection = cast(_Connection, taken)
         raws: list[object] = []
         reusable = False
         try:
@@ -74,5 +79,5 @@ class AsyncLink:
             # A connection with unread replies (a cancelled task leaves some) must never serve another batch.
             if not reusable:
                 await connection.disconnect(nowait=True)
-            await pool.release(taken)
+            await pool.release(connection)
         return raws

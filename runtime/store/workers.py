@@ -65,8 +65,6 @@ def heartbeats_of(raw: object) -> dict[str, dict[str, Any]]:
     return beats
 
 
-def living_of(
-    beats: Mapping[str, dict[str, Any]], now_ms: int, ttl_ms: int = WORKER_TTL_MS
-) -> list[dict[str, Any]]:
+def living_of(beats: Mapping[str, dict[str, Any]], now_ms: int, ttl_ms: int = WORKER_TTL_MS) -> list[dict[str, Any]]:
     """Those heartbeats that are not older than `ttl_ms`, by worker id."""
     return [beat for _, beat in sorted(beats.items()) if now_ms - beat["at"] <= ttl_ms]

@@ -8,11 +8,10 @@ from msgspec.structs import replace
 from stepwell.core import events
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import Deliver, DisarmTimer, Effect, Emit, Erase, Write
-from stepwell.core.records import STEP, Fact, Failure, LeftOpen, OpenOp, encode
+from stepwell.core.records import NO_VALUE, STEP, Fact, Failure, LeftOpen, OpenOp, encode
 from stepwell.core.status import OP_WAITING, STEP_BACKOFF, STEP_CANCELLED, STEP_FAILED, STEP_RUNNING
 
 Step = tuple[Checkpoint, list[Effect]]
-NO_VALUE = Raw(b"")
 NULL = Raw(b"null")
 
 

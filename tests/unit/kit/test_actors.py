@@ -119,6 +119,20 @@ def test_stop_from_outside_comes_after_what_was_told_before(stage: Any) -> None:
     assert stage.log == [("puppet", "before")]
 
 
+def test_a_request_to_stop_is_answered_when_on_stop_is_through(stage: Any, puppet_class: Any) -> None:
+    answered: list[bool] = []
+
+    class Mortal(puppet_class):  # type: ignore[misc]
+        def on_stop(self) -> None:
+            answered.append(future.answered)
+
+    ref = stage.spawn(Mortal)
+    future = ref.stop(block=False)
+    stage.open()
+    assert future.get(timeout=HANG_SECONDS) is True
+    assert answered == [False]
+
+
 def test_two_requests_to_stop_are_both_answered(stage: Any) -> None:
     ref = stage.spawn()
     first, second = ref.stop(block=False), ref.stop(block=False)
@@ -192,6 +206,20 @@ def test_an_actor_that_would_block_the_scheduler_is_refused(stage: Any, blocking
     assert ("other", "now") not in stage.log, "what is refused is not sent"
     assert ("other", "later") in stage.log
     assert other.is_alive()
+
+
+def test_even_an_answer_that_is_there_may_not_be_waited_for(stage: Any) -> None:
+    # Or whether it works would depend on who was faster.
+    ref = stage.spawn()
+    stage.open()
+    future = ref.ask(lambda _actor: "there", block=False)
+    assert future.get(timeout=HANG_SECONDS) == "there"
+
+    def misbehave(_actor: Any) -> None:
+        with pytest.raises(BlockingCallRefused):
+            future.get()
+
+    ref.ask(misbehave, timeout=HANG_SECONDS)
 
 
 def test_the_scheduler_can_not_be_stopped_from_within(stage: Any) -> None:

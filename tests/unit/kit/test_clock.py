@@ -78,6 +78,15 @@ def test_a_later_sync_moves_by_at_most_a_tenth_of_the_time_since(host: Host, dri
     assert clock.now_ms() == 1_003_000 + math.copysign(300, drift_ms)
 
 
+def test_syncs_in_a_row_move_no_more_than_one(host: Host) -> None:
+    clock = host.clock()
+    clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
+    for _ in range(5):
+        host.pass_time(1.0)
+        clock.sync(9_000_000, host.monotonic_s, host.monotonic_s)
+    assert clock.now_ms() == 1_005_000 + 5 * 100
+
+
 def test_a_small_correction_is_taken_whole(host: Host) -> None:
     clock = host.clock()
     clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
@@ -92,6 +101,7 @@ def test_time_never_runs_backwards_after_the_first_sync(host: Host) -> None:
     readings: list[int] = []
     for turn in range(200):
         host.pass_time(0.05)
+        readings.append(clock.now_ms())
         if turn % 10 == 0:
             clock.sync(1_000_000 - turn * 100, host.monotonic_s, host.monotonic_s)
         readings.append(clock.now_ms())

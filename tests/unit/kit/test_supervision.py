@@ -46,6 +46,19 @@ def test_keys_that_no_longer_fail_leave_memory() -> None:
     assert len(intensity) == 1
 
 
+def test_a_key_that_keeps_failing_does_not_keep_the_others_in_memory() -> None:
+    intensity = RestartIntensity(window_seconds=60.0)
+    for number in range(1000):
+        intensity.record("always", float(number))
+        intensity.record(f"execution {number}", float(number))
+    assert len(intensity) <= 62
+
+
+def test_a_failure_just_as_old_as_the_window_does_not_count() -> None:
+    intensity = RestartIntensity(max_restarts=2, window_seconds=60.0)
+    assert [intensity.record("a", at) for at in (0.0, 30.0, 60.0, 89.0)] == [True, True, True, False]
+
+
 def test_a_key_that_fails_again_is_not_forgotten_early() -> None:
     intensity = RestartIntensity(max_restarts=2, window_seconds=60.0)
     assert intensity.record("a", 0.0)

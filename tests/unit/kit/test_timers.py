@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from typing import Any
 
@@ -104,6 +105,30 @@ def test_a_stopped_actors_timers_die(stage: Any) -> None:
     assert stage.scheduler.undelivered == 0
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_timers_of_an_actor_that_is_gone_wake_nobody(virtual_stage: Any, fails: bool) -> None:
+    def arm_and_go(actor: Any) -> None:
+        actor.timers.start("nap", 1.0, "never")
+        actor.stop()
+        if fails:
+            raise ValueError("broken")
+
+    virtual_stage.spawn().tell(arm_and_go)
+    virtual_stage.scheduler.run_until_idle()
+    assert virtual_stage.scheduler.next_due() is None
+
+
+def test_a_cancelled_timer_wakes_nobody(virtual_stage: Any) -> None:
+    def arm(actor: Any) -> None:
+        actor.timers.start("a", 1.0, "never")
+        actor.timers.start("b", 2.0, "awake")
+        actor.timers.cancel("a")
+
+    virtual_stage.spawn().tell(arm)
+    virtual_stage.scheduler.run_until_idle()
+    assert virtual_stage.scheduler.next_due() == 2.0
+
+
 def test_a_timer_in_the_mailbox_of_an_actor_that_stops_is_no_lost_message(virtual_stage: Any) -> None:
     ref = virtual_stage.spawn()
     ref.tell(lambda actor: actor.timers.start("nap", 1.0, "never"))
@@ -137,9 +162,7 @@ def test_a_timer_started_by_an_actor_that_is_gone_does_nothing(virtual_stage: An
     ref.ask(kept.append)
     ref.stop()
     kept[0].timers.start("nap", 1.0, "never")
-    virtual_stage.scheduler.advance(2.0)
     assert virtual_stage.scheduler.next_due() is None
-    assert virtual_stage.scheduler.undelivered == 0
 
 
 def test_a_handler_may_start_its_own_key_again(virtual_stage: Any) -> None:
@@ -159,6 +182,40 @@ def test_a_delay_that_is_over_already_is_due_now(virtual_stage: Any, delay: floa
     virtual_stage.scheduler.run_until_idle()
     assert virtual_stage.log == [("puppet", "awake")]
     assert virtual_stage.scheduler.clock.monotonic() == 0.0
+
+
+def test_delays_that_are_over_fire_in_the_order_they_were_started(virtual_stage: Any) -> None:
+    def arm(actor: Any) -> None:
+        for delay in (0.0, -5.0, -1.0, 0.0):
+            actor.timers.start(str(delay) * len(actor.stage.log), delay, delay)
+            actor.stage.note("armed")
+
+    ref = virtual_stage.spawn()
+    ref.tell(arm)
+    virtual_stage.scheduler.run_until_idle()
+    assert [what[1] for what in virtual_stage.log[4:]] == [0.0, -5.0, -1.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_is_started_and_cancelled_the_rest_fires_in_order(virtual_stage: Any, seed: int) -> None:
+    chance = random.Random(seed)
+    expected: dict[str, float] = {}
+
+    def arm(actor: Any) -> None:
+        for number in range(3000):
+            key = f"timer {chance.randrange(500)}"
+            if chance.random() < 0.5:
+                actor.timers.cancel(key)
+                expected.pop(key, None)
+            else:
+                expected[key] = chance.uniform(1.0, 100.0)
+                actor.timers.start(key, expected[key], (key, number))
+
+    virtual_stage.spawn().tell(arm)
+    virtual_stage.scheduler.advance(1000.0)
+    fired = [what[0] for _, what in virtual_stage.log]
+    assert fired == sorted(expected, key=lambda key: expected[key])
+    assert len(fired) > 100
 
 
 @pytest.mark.parametrize("delay", [float("nan"), float("inf")])

@@ -75,6 +75,25 @@ def test_a_seed_keeps_each_senders_order() -> None:
     assert [number for number in got if number >= 0] == list(range(100))
 
 
+def test_a_seed_interleaves_single_messages() -> None:
+    orders = set()
+    for seed in range(40):
+        got: list[str] = []
+
+        class Sink(PooledActor):
+            def on_receive(self, message: str, got: list[str] = got) -> None:
+                got.append(message)
+
+        scheduler = VirtualScheduler(seed=seed)
+        for name in "ab":
+            ref = scheduler.spawn(Sink, name=name)
+            ref.tell(name + "1")
+            ref.tell(name + "2")
+        scheduler.run_until_idle()
+        orders.add(" ".join(got))
+    assert len(orders) == 6, "every merge of two pairs"
+
+
 def test_no_time_passes_until_it_is_told_to(virtual_stage: Any) -> None:
     scheduler = virtual_stage.scheduler
     virtual_stage.spawn().tell(lambda actor: actor.timers.start("nap", 3600.0, "awake"))

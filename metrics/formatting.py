@@ -1,0 +1,136 @@
+"""Log lines: one a record, `key=value` for people or JSON for machines, without credentials.
+
+    2026-01-05T09:30:00.125Z WARNING attempt 2 of 5 failed, next in 0.812 s execution=order-7 path=charge ...
+
+URL credentials and declared secrets are hidden in messages, fields and tracebacks alike. A record brings its
+fields in `record.fields` (a dict), as `current_step().logger` does.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import logging
+import math
+import re
+import traceback
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+from stepwell.core.messages import message_of
+from stepwell.core.redact import redact, redact_secrets
+
+__all__ = ["JsonFormatter", "KeyValueFormatter", "utc_ms"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BARE = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f]+")
+# What would break the line or steer a terminal; a tab and a newline keep their usual escapes.
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {9: "\\t", 10: "\\n", 13: "\\r"}
+_CONTROL |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def utc_ms(milliseconds: int) -> str:
+    """Milliseconds since the epoch as ISO 8601 in UTC, to the millisecond: `2026-01-05T09:30:00.125Z`."""
+    return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Redacting(logging.Formatter):
+    """Gathers a record's parts; each string is redacted before anything quotes or escapes it."""
+
+    def __init__(self, secrets: Collection[str] = ()) -> None:
+        super().__init__()
+        self._secrets = frozenset(spelling for secret in secrets for spelling in _spellings(secret))
+
+    def formatException(self, ei: object) -> str:
+        """The traceback of `record.exc_info`, redacted."""
+        if not isinstance(ei, tuple) or ei[1] is None:
+            return ""
+        return self.clean("".join(traceback.format_exception(ei[1])).rstrip("\n"))
+
+    def clean(self, text: str) -> str:
+        """The text without credentials; lone surrogates, which no stream could write, are replaced."""
+        text = text.encode("utf-8", "replace").decode("utf-8")
+        text = redact(text)
+        return redact_secrets(text, self._secrets) if self._secrets else text
+
+    def message(self, record: logging.LogRecord) -> str:
+        """The record's message, also if its arguments don't fit it."""
+        try:
+            return self.clean(record.getMessage())
+        except Exception as error:
+            return self.clean(f"{record.msg!r} (its arguments do not fit: {type(error).__name__})")
+
+    def fields(self, record: logging.LogRecord) -> dict[str, object]:
+        """The record's fields; what is no plain value is shown as text."""
+        fields = getattr(record, "fields", None)
+        if not isinstance(fields, Mapping):
+            return {}
+        return {self.clean(str(name)): self._value(value) for name, value in fields.items()}
+
+    def trace(self, record: logging.LogRecord) -> str:
+        """Traceback and stack of the record; "" where there are none."""
+        stack = self.clean(record.stack_info) if record.stack_info else ""
+        return "\n".join(part for part in (self.formatException(record.exc_info), stack) if part)
+
+    def _value(self, value: object) -> object:
+        if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        return self.clean(value if isinstance(value, str) else _text(value))
+
+
+class KeyValueFormatter(_Redacting):
+    """For people: `time LEVEL message key=value ...`, the traceback on the lines below."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; control characters are escaped, so that no text can forge a second one."""
+        parts = [_time(record), f"{record.levelname:<7}", self.message(record).translate(_CONTROL)]
+        parts += [f"{_quoted(name)}={_quoted(value)}" for name, value in self.fields(record).items()]
+        line = " ".join(parts)
+        trace = self.trace(record)
+        return f"{line}\n{trace}" if trace else line
+
+
+class JsonFormatter(_Redacting):
+    """For machines: one object a line with `time level logger message`, the fields, and `traceback`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a field that has the name of a standard member is kept as `field.<name>`."""
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": self.message(record),
+        }
+        trace = self.trace(record)
+        if trace:
+            line["traceback"] = trace
+        for name, value in self.fields(record).items():
+            line[f"field.{name}" if name in line else name] = value
+        return json_format.dumps(line, ensure_ascii=False, allow_nan=False)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return utc_ms(int(record.created * 1000))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, BaseException):
+        return message_of(value)
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__}: {type(error).__name__} in its repr>"
+
+
+def _spellings(secret: str) -> set[str]:
+    """The secret as text, and as it looks inside a repr, a JSON string or a URL."""
+    spellings = {secret, repr(secret)[1:-1], json_format.dumps(secret)[1:-1], quote(secret, safe="")}
+    return spellings | {json_format.dumps(secret, ensure_ascii=False)[1:-1]}
+
+
+def _quoted(value: object) -> str:
+    text = "" if value is None else str(value)
+    if _BARE.fullmatch(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped.translate(_CONTROL)}"'

@@ -1,0 +1,116 @@
+"""The asyncio client."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+import redis.asyncio
+
+from stepwell.actors.kit.clock import SystemClock
+from stepwell.client.address import Place, resolve
+from stepwell.client.async_wire import AsyncWire
+from stepwell.client.commanding import CommandResult
+from stepwell.client.reading import Dicts
+from stepwell.client.talk import Talk
+from stepwell.client.waiting import Json
+from stepwell.core.clock import Clock
+from stepwell.core.redact import redact_url
+from stepwell.flow.definitions import FlowLike
+from stepwell.store import connect as connections
+
+__all__ = ["AsyncClient"]
+
+
+class AsyncClient:
+    """`Client` for asyncio: the same arguments, methods and errors. The tasks of one event loop may share one.
+
+    The environment is read here; an embedded server is started at the first request, or by `async with`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        data_dir: str | Path | None = None,
+        namespace: str = "stepwell",
+        partitions: int | None = None,
+        clock: Clock | None = None,
+        new_id: Callable[[], str] | None = None,
+        connect: Callable[[str], redis.asyncio.Redis] = connections.async_connect,
+    ) -> None:
+        clock = clock or SystemClock()
+        self._talk = Talk(namespace, partitions, clock, new_id)
+        self._namespace = namespace
+        self._address = resolve(url, data_dir)
+        self._wire = AsyncWire(self._address, connect, self._talk.view.scripts, clock, on_join=self._joined)
+        self._leave: weakref.finalize[[], AsyncClient] | None = None
+
+    async def start(
+        self,
+        flow: str | FlowLike,
+        input: Mapping[str, object] | None = None,
+        execution_id: str | None = None,
+        *,
+        unchecked: bool = False,
+    ) -> str:
+        """Start an execution and return its id; see `Client.start`."""
+        return await self._wire.run(self._talk.start(flow, input, execution_id, unchecked))
+
+    async def result(self, execution_id: str, timeout: float | None = None) -> Json:
+        """Wait for the end of an execution and return its result; see `Client.result`."""
+        return await self._wire.run(self._talk.result(execution_id, timeout))
+
+    async def describe(self, execution_id: str) -> dict[str, Json]:
+        """All that is known about an execution; see `Client.describe`."""
+        return await self._wire.run(self._talk.describe(execution_id))
+
+    async def list(self, status: str | None = None, flow: str | None = None, limit: int = 100) -> Dicts:
+        """Executions, those first that reached their status last; see `Client.list`."""
+        return await self._wire.run(self._talk.list(status, flow, limit))
+
+    async def retry(self, execution_id: str, timeout: float | None = 10.0) -> CommandResult:
+        """Bring a failed or parked execution back, or end current backoffs now; see `Client.retry`."""
+        return await self._wire.run(self._talk.retry(execution_id, timeout))
+
+    async def cancel(self, execution_id: str, timeout: float | None = 10.0) -> CommandResult:
+        """Cancel an execution; see `Client.cancel`."""
+        return await self._wire.run(self._talk.cancel(execution_id, timeout))
+
+    async def signal(
+        self, execution_id: str, name: str, payload: object = None, timeout: float | None = 10.0
+    ) -> CommandResult:
+        """Send a signal; see `Client.signal`."""
+        return await self._wire.run(self._talk.signal(execution_id, name, payload, timeout))
+
+    async def dead(self, limit: int = 100) -> Dicts:
+        """Commands that could not be applied, newest first; see `Client.dead`."""
+        return await self._wire.run(self._talk.dead(limit))
+
+    async def workers(self) -> Dicts:
+        """The workers that live; see `Client.workers`."""
+        return await self._wire.run(self._talk.workers())
+
+    async def close(self) -> None:
+        """Close the connections; the last user of an embedded server stops it. Closing twice is harmless."""
+        if self._leave is not None:
+            self._leave.detach()
+        await self._wire.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        await self._wire.join()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        where = redact_url(self._address.url) if self._address.url else str(self._address.data_dir)
+        return f"AsyncClient({where!r}, namespace={self._namespace!r})"
+
+    def _joined(self, place: Place) -> None:
+        self._leave = weakref.finalize(self, place.leave)

@@ -1,0 +1,163 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+import redis
+
+from stepwell.actors.kit.clock import SystemClock
+from stepwell.client.address import Place, resolve
+from stepwell.client.commanding import CommandResult
+from stepwell.client.reading import Dicts
+from stepwell.client.talk import Talk
+from stepwell.client.waiting import Json
+from stepwell.client.wire import Wire
+from stepwell.core.clock import Clock
+from stepwell.core.redact import redact_url
+from stepwell.flow.definitions import FlowLike
+from stepwell.store import connect as connections
+
+__all__ = ["Client"]
+
+
+class Client:
+    """Starts executions, waits for them, looks at them and sends them commands. Threads may share one.
+
+    Where the data are: `url`, or the embedded server of `data_dir`; with neither `STEPWELL_REDIS_URL`, else the
+    embedded server of `STEPWELL_DATA` or `./.stepwell`. Close it, or use it in a `with` block.
+
+    Args:
+        url: a `redis://`, `rediss://` or `unix://` URL.
+        data_dir: the data directory of an embedded server, which is started if it does not run.
+        namespace: what the keys begin with; several namespaces share a server without touching each other.
+        partitions: how many the namespace must have; None takes what it has (64 where it is new).
+        clock: what waits are measured with.
+        new_id: makes ids for executions and commands.
+        connect: makes the connection pool for a URL.
+
+    Every method may raise StoreError when Redis can't be used; the message says what to do.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        data_dir: str | Path | None = None,
+        namespace: str = "stepwell",
+        partitions: int | None = None,
+        clock: Clock | None = None,
+        new_id: Callable[[], str] | None = None,
+        connect: Callable[[str], redis.Redis] = connections.connect,
+    ) -> None:
+        clock = clock or SystemClock()
+        self._talk = Talk(namespace, partitions, clock, new_id)
+        self._namespace = namespace
+        self._place = Place(resolve(url, data_dir))
+        # The embedded server is left even where nobody calls close().
+        self._leave = weakref.finalize(self, self._place.leave)
+        self._wire = Wire(self._place, connect, self._talk.view.scripts, clock)
+
+    def start(
+        self,
+        flow: str | FlowLike,
+        input: Mapping[str, object] | None = None,
+        execution_id: str | None = None,
+        *,
+        unchecked: bool = False,
+    ) -> str:
+        """Start an execution and return its id. Without a worker it is queued until there is one.
+
+        Starting the same id with the same flow and input again returns the execution that is there: a start may be
+        repeated.
+
+        Args:
+            flow: a `@flow` function, or its name.
+            input: the keyword arguments of the flow function, as a JSON object.
+            execution_id: 1 to 128 letters, digits or `_.:@-`; a new one by default.
+            unchecked: do not ask living workers whether they know the flow and its parameters.
+
+        Raises:
+            ExecutionExists: the id is taken by an execution of another flow or input.
+            UnknownFlow: workers live, but none of them knows the flow.
+            InvalidInput: the input does not fit the flow's parameters.
+            InvalidName: the id or the flow's name has odd characters.
+        """
+        return self._wire.run(self._talk.start(flow, input, execution_id, unchecked))
+
+    def result(self, execution_id: str, timeout: float | None = None) -> Json:
+        """Wait for the end of an execution and return its result as plain JSON values.
+
+        Args:
+            execution_id: what `start` returned.
+            timeout: seconds to wait at most; None waits without limit.
+
+        Raises:
+            ExecutionFailed: it ended in `error`, or
+            ExecutionCancelled: it was cancelled.
+            TimeoutError: it has not ended yet; the message says what it is doing, and why if it is parked.
+            UnknownExecution: there is none of that id.
+        """
+        return self._wire.run(self._talk.result(execution_id, timeout))
+
+    def describe(self, execution_id: str) -> dict[str, Json]:
+        """All that is known about an execution: `id flow status input result rev steps open error` and times (ms).
+
+        Raises UnknownExecution.
+        """
+        return self._wire.run(self._talk.describe(execution_id))
+
+    def list(self, status: str | None = None, flow: str | None = None, limit: int = 100) -> Dicts:
+        """Executions, those first that reached their status last: `id flow status created_at updated_at` (ms).
+
+        Raises UsageError for a status that there is not.
+        """
+        return self._wire.run(self._talk.list(status, flow, limit))
+
+    def retry(self, execution_id: str, timeout: float | None = 10.0) -> CommandResult:
+        """Bring a failed execution back with the same keys, un-park a parked one, or end current backoffs now.
+
+        Waits up to `timeout` seconds until that is done. Raises UnknownExecution, or CommandRefused with the reason.
+        """
+        return self._wire.run(self._talk.retry(execution_id, timeout))
+
+    def cancel(self, execution_id: str, timeout: float | None = 10.0) -> CommandResult:
+        """Cancel an execution, once the attempts that run have ended.
+
+        Waits up to `timeout` seconds until that is recorded. Raises UnknownExecution, or CommandRefused.
+        """
+        return self._wire.run(self._talk.cancel(execution_id, timeout))
+
+    def signal(
+        self, execution_id: str, name: str, payload: object = None, timeout: float | None = 10.0
+    ) -> CommandResult:
+        """Send a signal, for `wait_for(name)` in the flow; `payload` is anything that JSON can hold.
+
+        Waits up to `timeout` seconds until it is recorded. Raises UnknownExecution, CommandRefused, PayloadError.
+        """
+        return self._wire.run(self._talk.signal(execution_id, name, payload, timeout))
+
+    def dead(self, limit: int = 100) -> Dicts:
+        """Commands that could not be applied, newest first: `partition entry reason at fields`."""
+        return self._wire.run(self._talk.dead(limit))
+
+    def workers(self) -> Dicts:
+        """The workers that live, with the flows that they know: `id at host pid flows`."""
+        return self._wire.run(self._talk.workers())
+
+    def close(self) -> None:
+        """Close the connections; the last user of an embedded server stops it. Closing twice is harmless."""
+        self._leave.detach()
+        self._wire.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({redact_url(self._place.url)!r}, namespace={self._namespace!r})"

@@ -1,0 +1,68 @@
+"""Every request that a client can make, as conversations; what the blocking and the asyncio client have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from stepwell.client import commanding, reading, starting, waiting
+from stepwell.client.commanding import CommandResult
+from stepwell.client.facts import NamespaceView
+from stepwell.client.ids import new_ids
+from stepwell.client.moves import Conversation
+from stepwell.client.waiting import Json
+from stepwell.core.clock import Clock
+from stepwell.flow.definitions import FlowLike
+
+__all__ = ["Talk"]
+
+
+class Talk:
+    """Makes conversations about one namespace. Raises UsageError where the namespace's name or size is no good."""
+
+    def __init__(
+        self, namespace: str, partitions: int | None, clock: Clock, new_id: Callable[[], str] | None = None
+    ) -> None:
+        self.view = NamespaceView(namespace, partitions, clock)
+        self._clock = clock
+        self._new_id = new_id or new_ids(clock)
+
+    def start(
+        self, flow: str | FlowLike, input: Mapping[str, object] | None, execution_id: str | None, unchecked: bool
+    ) -> Conversation[str]:
+        """Client.start."""
+        return starting.start(self.view, starting.prepare(flow, input, execution_id, self._new_id), unchecked)
+
+    def result(self, execution_id: str, timeout: float | None) -> Conversation[Json]:
+        """Client.result."""
+        return waiting.result(self.view, self._clock, execution_id, timeout)
+
+    def describe(self, execution_id: str) -> Conversation[dict[str, Json]]:
+        """Client.describe."""
+        return reading.describe(self.view, execution_id)
+
+    def list(self, status: str | None, flow: str | None, limit: int) -> Conversation[reading.Dicts]:
+        """Client.list."""
+        return reading.listing(self.view, status, flow, limit)
+
+    def retry(self, execution_id: str, timeout: float | None) -> Conversation[CommandResult]:
+        """Client.retry."""
+        return commanding.command(self.view, self._clock, "retry", execution_id, self._new_id(), timeout)
+
+    def cancel(self, execution_id: str, timeout: float | None) -> Conversation[CommandResult]:
+        """Client.cancel."""
+        return commanding.command(self.view, self._clock, "cancel", execution_id, self._new_id(), timeout)
+
+    def signal(
+        self, execution_id: str, name: str, payload: object, timeout: float | None
+    ) -> Conversation[CommandResult]:
+        """Client.signal."""
+        data = commanding.signal_data(name, payload)
+        return commanding.command(self.view, self._clock, "signal", execution_id, self._new_id(), timeout, data)
+
+    def dead(self, limit: int) -> Conversation[reading.Dicts]:
+        """Client.dead."""
+        return reading.dead(self.view, limit)
+
+    def workers(self) -> Conversation[reading.Dicts]:
+        """Client.workers."""
+        return reading.workers(self.view)

@@ -1,0 +1,109 @@
+"""The endpoint's pages; the ones marked `threads` ask it over a socket."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from stepwell.core.errors import StepwellError
+from stepwell.metrics.exposition import Exposition
+from stepwell.metrics.names import Metrics
+
+pytestmark = pytest.mark.threads
+
+
+def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_metrics_are_served_in_both_formats(metrics: Metrics) -> None:
+    metrics.healed.inc(3)
+    server = Exposition(metrics.registry, host="127.0.0.1")
+    server.start()
+    try:
+        status, kind, text = ask(server.port, "/metrics?x=1")
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        assert (status, families["stepwell_healed"].samples[0].value) == (200, 3)
+        assert kind.startswith("text/plain")
+        assert "_created" not in text
+        status, kind, text = ask(server.port, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
+        assert kind.startswith("application/openmetrics-text")
+        assert text.endswith("# EOF\n")
+        assert ask(server.port, "/metrics", "HEAD")[2] == ""
+        assert ask(server.port, "/")[0] == 404
+        assert ask(server.port, "/metrics", "POST")[0] == 501
+    finally:
+        server.stop()
+
+
+def test_probes_answer_with_the_reason() -> None:
+    problems = {"alive": "", "ready": "no partition is owned yet"}
+
+    def broken() -> str:
+        raise RuntimeError("secret detail")
+
+    server = Exposition(
+        CollectorRegistry(), alive=lambda: problems["alive"], ready=lambda: problems["ready"], host="127.0.0.1"
+    )
+    server.start()
+    try:
+        assert ask(server.port, "/healthz")[::2] == (200, "ok\n")
+        assert ask(server.port, "/readyz")[::2] == (503, "no partition is owned yet\n")
+        problems.update(alive="the shard is stuck", ready="")
+        assert ask(server.port, "/healthz")[::2] == (503, "the shard is stuck\n")
+        assert ask(server.port, "/readyz")[0] == 200
+    finally:
+        server.stop()
+    failing = Exposition(CollectorRegistry(), alive=broken, host="127.0.0.1")
+    failing.start()
+    try:
+        assert ask(failing.port, "/healthz")[::2] == (503, "the probe itself failed: RuntimeError\n")
+    finally:
+        failing.stop()
+
+
+def test_a_port_in_use_is_one_clear_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(StepwellError, match=rf"can't listen on 127\.0\.0\.1 port {port}: .*--metrics-port"):
+            Exposition(CollectorRegistry(), host="127.0.0.1", port=port).start()
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("203.0.113.7", 0)])
+def test_an_address_that_is_not_ours_is_one_clear_sentence(host: str, port: int) -> None:
+    with pytest.raises(StepwellError, match="can't listen on"):
+        Exposition(CollectorRegistry(), host=host, port=port).start()
+
+
+def test_stop_ends_the_thread_and_frees_the_port() -> None:
+    server = Exposition(CollectorRegistry(), host="127.0.0.1")
+    server.start()
+    port = server.port
+    server.stop()
+    server.stop()
+    assert "stepwell-metrics" not in {thread.name for thread in threading.enumerate()}
+    assert server.port == port
+    again = Exposition(CollectorRegistry(), host="127.0.0.1", port=port)
+    again.start()
+    again.stop()
+
+
+def test_a_client_that_says_nothing_does_not_hold_up_others() -> None:
+    server = Exposition(CollectorRegistry(), host="127.0.0.1")
+    server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)):
+            assert ask(server.port, "/healthz")[0] == 200
+    finally:
+        server.stop()

@@ -1,0 +1,166 @@
+"""Events become the metrics that docs/metrics.md says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from stepwell.core import events
+from stepwell.metrics import subscriber as subscriber_module
+from stepwell.metrics.names import Metrics
+from stepwell.metrics.shard import ShardGauges
+from stepwell.metrics.subscriber import MetricsSubscriber
+from stepwell.store.replies import Committed, Conflict, Fenced, Loaded
+
+Value = Callable[..., float | None]
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+STEP = {"flow": "checkout", "step": "charge"}
+WHERE = ("order-7", "checkout", "charge", "charge#2")
+
+
+@pytest.fixture
+def tell(metrics: Metrics) -> MetricsSubscriber:
+    return MetricsSubscriber(metrics)
+
+
+def samples(registry: CollectorRegistry) -> Iterator[tuple[str, dict[str, str], float]]:
+    for family in registry.collect():
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                yield sample.name, sample.labels, sample.value
+
+
+def test_every_kind_of_event_moves_a_metric(one_of_each: list[events.Event]) -> None:
+    assert {type(event) for event in one_of_each} == set(get_args(events.Event))
+    for event in one_of_each:
+        registry = CollectorRegistry()
+        tell = MetricsSubscriber(Metrics(registry))
+        if isinstance(event, events.BackoffLeft):
+            tell(events.BackoffResumed(*WHERE, 1))
+        before = list(samples(registry))
+        tell(event)
+        assert list(samples(registry)) != before, event
+
+
+def test_the_page_on_metrics_names_exactly_what_there_is(metrics: Metrics) -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    told = {name.removesuffix("_total") for name in re.findall(r"`(stepwell_[a-z_]+)", page)}
+    assert told == {family.name for family in metrics.registry.collect()}
+    rows = set(re.findall(r"^\| `([A-Z]\w+)` \|", page, re.MULTILINE))
+    assert rows == {kind.__name__ for kind in get_args(events.Event)}
+
+
+def test_five_failed_attempts_are_four_backoffs_and_one_terminal_failure(
+    tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed
+) -> None:
+    for attempt in range(1, 5):
+        tell(replace(failed, attempt=attempt, delay_ms=200 * 2**attempt))
+        assert value("executions_backing_off") == 1
+        tell(events.BackoffLeft(*WHERE, "due"))
+        tell(events.RetryStarted(*WHERE, attempt + 1, 2))
+    tell(events.StepGaveUp(*WHERE, 5, "exhausted", "HttpError", "503", "t0", "order-7:t0"))
+    assert value("attempts_total", **STEP, outcome="failed") == 5
+    assert value("attempts_total", **STEP, outcome="completed") == 0
+    assert value("retries_total", **STEP) == 4
+    assert value("backoff_seconds_count", **STEP) == 4
+    assert value("backoff_seconds_sum", **STEP) == pytest.approx(0.4 + 0.8 + 1.6 + 3.2)
+    assert value("retry_lateness_seconds_count") == 4
+    assert value("terminal_failures_total", **STEP, reason="exhausted") == 1
+    assert value("executions_backing_off") == 0
+    assert value("backoffs_ended_total", reason="due") == 4
+
+
+def test_a_backoff_told_again_by_a_rebuilt_execution_counts_once(
+    tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed
+) -> None:
+    tell(failed)
+    tell(events.BackoffResumed(*WHERE, 700))
+    assert value("executions_backing_off") == 1
+    tell(events.BackoffLeft(*WHERE, "retry"))
+    tell(events.BackoffLeft(*WHERE, "retry"))
+    assert value("executions_backing_off") == 0
+
+
+def test_steps_of_one_execution_back_off_apart(
+    tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed
+) -> None:
+    tell(failed)
+    tell(replace(failed, path="ship"))
+    tell(replace(failed, execution_id="order-8"))
+    assert value("executions_backing_off") == 3
+
+
+def test_being_interrupted_too_often_is_no_failed_attempt(tell: MetricsSubscriber, value: Value) -> None:
+    tell(events.StepGaveUp(*WHERE, 1, "interrupted", "Interrupted", "cut short 11 times", "t0", "k"))
+    assert value("terminal_failures_total", **STEP, reason="interrupted") == 1
+    assert not value("attempts_total", **STEP, outcome="failed")
+
+
+def test_words_outside_the_closed_sets_count_as_other(tell: MetricsSubscriber, value: Value) -> None:
+    tell(events.StepGaveUp(*WHERE, 1, "a new reason", "X", "y", "t0", "k"))
+    tell(events.ExecutionParked("order-7", "checkout", "the moon", ""))
+    tell(events.CommandDone("order-7", "checkout", "<script>", True, ""))
+    tell(events.BackoffLeft(*WHERE, "nobody knows"))
+    assert value("terminal_failures_total", **STEP, reason="other") == 1
+    assert value("parked_total", flow="checkout", reason="other") == 1
+    assert value("commands_total", command="other", outcome="applied") == 1
+    assert value("backoffs_ended_total", reason="other") == 1
+
+
+def test_names_without_end_do_not_grow_the_registry(
+    tell: MetricsSubscriber, metrics: Metrics, value: Value, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriber_module, "LABEL_PAIRS_MAX", 20)
+
+    def flood(names: range) -> int:
+        for n in names:
+            tell(events.ExecutionParked("x", f"flow{n}", "crashed", ""))
+            tell(events.ExecutionEnded("x", f"flow{n}", "error", "", 1))
+            tell(events.StepCompleted("x", f"flow{n}", "s", "s", 1, 1))
+            tell(events.StepGaveUp("x", f"flow{n}", "s", "s", 1, "fatal", "", "", "", ""))
+        return len(list(samples(metrics.registry)))
+
+    assert flood(range(30)) == flood(range(30, 300))
+    assert value("parked_total", flow="flow7", reason="crashed") == 1
+    assert value("parked_total", flow="other", reason="crashed") == 280
+    assert value("attempts_total", flow="other", step="other", outcome="completed") == 280
+
+
+def test_an_event_of_a_later_version_is_ignored(tell: MetricsSubscriber) -> None:
+    tell(object())  # type: ignore[arg-type]
+
+
+def test_replies_of_a_batch_are_counted_by_kind(metrics: Metrics, value: Value) -> None:
+    gauges = ShardGauges(metrics)
+    replies = [Committed(False), Committed(False), Committed(True), Fenced(""), Conflict(3, "c"), Loaded({})]
+    gauges.batch_written(replies, 0.004)
+    found = {reply: value("commits_total", reply=reply) for reply in ("ok", "dup", "fenced", "conflict", "refused")}
+    assert found == {"ok": 2, "dup": 1, "fenced": 1, "conflict": 1, "refused": 0}
+    assert value("commit_batch_size_sum") == 6
+    assert value("commit_seconds_sum") == pytest.approx(0.004)
+
+
+def test_what_the_shard_observes_is_counted(metrics: Metrics, value: Value) -> None:
+    gauges = ShardGauges(metrics)
+    gauges.watch_memory(lambda: 12)
+    gauges.swept(2, 1)
+    gauges.dead_lettered("malformed")
+    gauges.dead_lettered("something new")
+    for count in (
+        gauges.healed, gauges.diverged, gauges.fenced, gauges.store_trouble, gauges.undelivered,
+    ):  # fmt: skip
+        count()
+    gauges.actor_failed(parked=True)
+    assert value("executions_in_memory") == 12
+    assert (value("sweep_found_total", kind="entries"), value("sweep_found_total", kind="executions")) == (2, 1)
+    assert value("dead_letters_total", reason="malformed") == 1
+    assert value("dead_letters_total", reason="other") == 1
+    singles = ("healed", "divergence", "fenced", "store_troubles", "undelivered")
+    assert [value(f"{name}_total") for name in singles] == [1] * 5
+    assert value("actor_failures_total", outcome="parked") == 1
