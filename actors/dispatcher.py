@@ -35,7 +35,7 @@ class _Route:
         self.ref: AnyRef | None = None
         self.routed = 0
         self.waiting: list[m.Mail] = []  # mail that came before the actor
-        self.entries: set[str] = set()  # inbox entries that are not applied yet
+        self.entries: list[str] = []  # inbox entries that are not applied yet: few
         self.loading = False
         self.busy = False
         self.clean = clean
@@ -129,7 +129,7 @@ class Dispatcher(PooledActor):
                 self._count_busy(route, True)  # it is about to run: the limit must know before the row is read
             self._load(execution_id)
         if mail.entry_id:
-            route.entries.add(mail.entry_id)
+            route.entries.append(mail.entry_id)
         if route.ref is None:
             route.waiting.append(mail)
         else:
@@ -156,8 +156,9 @@ class Dispatcher(PooledActor):
         partition = self._shard.keys.partition_of(execution_id)
         grant = self._shard.holdings.grant(partition)
         if grant is not None:
-            self._routes[execution_id] = _Route(partition, grant.clean)
-            self._routes[execution_id].waiting.append(m.Doorbell())
+            route = self._routes[execution_id] = _Route(partition, grant.clean)
+            route.waiting.append(m.Doorbell())
+            self._count_busy(route, True)  # until its actor says otherwise
             self._load(execution_id)
 
     def _admit(self) -> None:
@@ -222,9 +223,8 @@ class Dispatcher(PooledActor):
             return
         route.ref = None
         route.routed = 0
-        route.entries.clear()
         route.waiting = [mail for mail in message.unhandled if isinstance(mail, m.Doorbell | m.CommandMail)]
-        route.entries.update(mail.entry_id for mail in route.waiting if mail.entry_id)
+        route.entries = [mail.entry_id for mail in route.waiting if mail.entry_id]
         route.park = message.park
         self._load(message.execution_id)
 
@@ -266,7 +266,7 @@ class Dispatcher(PooledActor):
     def _entries_done(self, message: m.EntriesDone) -> None:
         route = self._routes.get(message.execution_id)
         if route is not None:
-            route.entries.difference_update(message.entry_ids)
+            route.entries = [entry for entry in route.entries if entry not in message.entry_ids]
 
     # Dead letters.
 

@@ -13,9 +13,11 @@ from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Conversation, ask, watch
 from stepwell.core import codec
 from stepwell.core.clock import Clock
-from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, UnknownExecution, UsageError
+from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, StoreError, UnknownExecution, UsageError
 from stepwell.core.names import check_execution_id
+from stepwell.core.records import TerminalError, decode_error
 from stepwell.core.status import CANCELLED, ERROR, PARKED, QUEUED, TERMINAL
+from stepwell.core.view import error_shown
 from stepwell.store import queries
 from stepwell.store.queries import Query
 
@@ -54,12 +56,10 @@ class Ending:
 
     def error(self) -> dict[str, Json]:
         """The terminal error, or why the execution is parked."""
-        whole: dict[str, Json] = {"type": "unknown", "message": "", "attempts": 0, "failed_step": None, "open": {}}
         try:
-            recorded = msgspec.json.decode(self.head.get("error", b"{}"), type=dict[str, Json])
+            return error_shown(decode_error(self.head.get("error", b"")))
         except msgspec.MsgspecError:
-            recorded = {"message": "its record can't be read"}
-        return {**whole, **recorded}
+            return error_shown(TerminalError("Unreadable", "the record of its error can't be read", 0))
 
 
 def result(view: NamespaceView, clock: Clock, execution_id: str, timeout: float | None) -> Conversation[Json]:
@@ -70,7 +70,7 @@ def result(view: NamespaceView, clock: Clock, execution_id: str, timeout: float 
     check_execution_id(execution_id)
     deadline = deadline_of(clock, timeout)
     keys = yield from view.keys()
-    query = _ending(keys_query=queries.heads(keys, [execution_id], FIELDS), execution_id=execution_id)
+    query = _ending(execution_id, queries.heads(keys, [execution_id], FIELDS))
     ending = yield from ask(query)
     if not ending.status:
         raise no_such(execution_id)
@@ -98,8 +98,8 @@ def no_such(execution_id: str) -> UnknownExecution:
     return UnknownExecution(f"there is no execution {execution_id!r} in this namespace: check the id and the server")
 
 
-def _ending(keys_query: Query[list[dict[str, bytes]]], execution_id: str) -> Query[Ending]:
-    return Query(keys_query.commands, lambda raws: Ending(execution_id, keys_query.parse(raws)[0]))
+def _ending(execution_id: str, heads: Query[list[dict[str, bytes]]]) -> Query[Ending]:
+    return Query(heads.commands, lambda raws: Ending(execution_id, heads.parse(raws)[0]))
 
 
 class _Patient:
@@ -120,7 +120,10 @@ def _late(view: NamespaceView, ending: Ending, timeout: float) -> Conversation[T
         why = f"{error['type']}: {error['message']}" if error["message"] else error["type"]
         return TimeoutError(f"{said} ({why}); remove the cause, then retry it")
     if ending.status == QUEUED:
-        facts = yield from view.read()
+        try:
+            facts = yield from view.read()
+        except StoreError:
+            return TimeoutError(f"{said}, and Redis can't be reached now")
         if not facts.workers:
             said += ", no worker is running"
     return TimeoutError(said)

@@ -27,9 +27,12 @@ _ADVICE = {
 }
 # Whatever is called in these.
 _MODULES = frozenset(
-    "time random secrets socket ssl subprocess asyncio threading multiprocessing concurrent requests httpx aiohttp"
-    " urllib3 redis valkey sqlite3 psycopg psycopg2 asyncpg pymongo boto3 botocore smtplib ftplib imaplib poplib"
-    " paramiko websockets grpc openai anthropic".split()
+    {
+        *("time", "random", "secrets", "subprocess", "multiprocessing", "threading", "concurrent", "asyncio"),
+        *("socket", "ssl", "smtplib", "ftplib", "imaplib", "poplib", "paramiko", "websockets", "grpc"),
+        *("requests", "httpx", "aiohttp", "urllib3", "boto3", "botocore", "openai", "anthropic"),
+        *("redis", "valkey", "sqlite3", "psycopg", "psycopg2", "asyncpg", "pymongo"),
+    }
 )
 _CALLS = frozenset(
     [
@@ -45,7 +48,6 @@ _CALLS = frozenset(
 )
 # Where the functions of a module say that they come from, and how users know it.
 _HOMES = {"_io": "builtins", "io": "builtins", "_socket": "socket", "posix": "os", "nt": "os"}
-_CHANCE = {"Random": "random", "SystemRandom": "random"}
 _MAY_CLEAN_UP = frozenset({"gather"})
 
 
@@ -73,40 +75,45 @@ def _calls(flow: FlowLike, code: Code) -> Iterator[Finding]:
     imported = code.imported()
     for node in ast.walk(code.tree):
         if isinstance(node, ast.Call):
-            name = _full_name(node.func, code, imported)
-            if name in _CALLS or name.partition(".")[0] in _MODULES:
-                shown = name.removeprefix("builtins.")
-                yield Finding(code.file, code.line(node), flow.name, f"calls {shown}()", _ADVICE.get(name, STEP))
+            names = [name for name in _names(node.func, code, imported) if _is_doubtful(name)]
+            if names:
+                shown = names[0].removeprefix("builtins.")
+                yield Finding(code.file, code.line(node), flow.name, f"calls {shown}()", _ADVICE.get(shown, STEP))
 
 
-def _full_name(func: ast.expr, code: Code, imported: dict[str, str]) -> str:
-    """The name of what is called, from its module on; empty where that can't be told."""
+def _is_doubtful(name: str) -> bool:
+    return name in _CALLS or name.partition(".")[0] in _MODULES
+
+
+def _names(func: ast.expr, code: Code, imported: dict[str, str]) -> Iterator[str]:
+    """The full names by which what is called is known: as it is written, and as it calls itself."""
     attributes: list[str] = []
-    node = func
-    while isinstance(node, ast.Attribute):
-        attributes.insert(0, node.attr)
-        node = node.value
-    if isinstance(node, ast.Name) and node.id in imported:
-        return ".".join([imported[node.id], *attributes])
-    return _home(code.value_of(func)) or _through_module(node, attributes, code)
-
-
-def _through_module(root: ast.expr, attributes: list[str], code: Code) -> str:
-    """`module.anything`, also where `anything` does not exist yet or is no function."""
-    value = code.value_of(root)
-    return ".".join([value.__name__, *attributes]) if isinstance(value, ModuleType) and attributes else ""
+    root = func
+    while isinstance(root, ast.Attribute):
+        attributes.insert(0, root.attr)
+        root = root.value
+    if isinstance(root, ast.Name) and root.id in imported:
+        yield ".".join([imported[root.id], *attributes])
+        return
+    owner = code.value_of(root)
+    if attributes and isinstance(owner, ModuleType):
+        yield ".".join([owner.__name__, *attributes])
+    elif attributes and type(owner).__module__ == "random":
+        yield f"random.{attributes[-1]}"
+    yield _home(code.value_of(func))
 
 
 def _home(value: object) -> str:
-    """The full name of a function, class or method."""
+    """The full name that a function, class or method gives itself; empty where it has none."""
     owner = getattr(value, "__self__", None)
-    if type(owner).__name__ in _CHANCE and type(owner).__module__ == "random":
+    if owner is not None and type(owner).__module__ == "random":
         return f"random.{getattr(value, '__name__', '')}"
     name = getattr(value, "__qualname__", None)
     module = getattr(owner if isinstance(owner, type) else value, "__module__", None)
     if not isinstance(name, str) or not isinstance(module, str):
         return ""
-    return f"{_HOMES.get(module, module)}.{name}"
+    top = module.partition(".")[0]
+    return f"{_HOMES.get(module, top if top in _MODULES else module)}.{name}"
 
 
 def _cleanups(flow: FlowLike, code: Code) -> Iterator[Finding]:

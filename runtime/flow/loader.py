@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,7 +44,7 @@ def load(targets: Iterable[str]) -> Registry:
 def load_module(target: str) -> ModuleType:
     """The module of one file or module name. Raises FlowLoadError."""
     importlib.invalidate_caches()
-    if target.endswith(".py") or os.sep in target or Path(target).exists():
+    if target.endswith(".py") or os.sep in target or (target and Path(target).exists()):
         return _load_file(target)
     _put_on_path(Path.cwd())
     return _import(target, target)
@@ -127,16 +128,15 @@ def _place(error: BaseException) -> str:
     """`line 3 of /a/b.py: ` for the place in the user's code where an import failed; empty if it failed before."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"line {error.lineno} of {error.filename}: "
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen") and not _is_ours(frame.filename)
-    ]
-    # What lies in a library is the library's: the last line before it is what the user wrote.
-    written = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    ours = [Path(__file__).resolve().parents[1] / name for name in ("core", "flow")]
+    machinery = [*ours, Path(importlib.__file__)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_in(frame.filename, machinery)]
+    # What a library raises is placed where the user called it.
+    paths = sysconfig.get_paths()
+    libraries = [Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    written = [frame for frame in frames if not _is_in(frame.filename, libraries)] or frames
     return f"line {written[-1].lineno} of {written[-1].filename}: " if written else ""
 
 
-def _is_ours(filename: str) -> bool:
-    own = Path(__file__).resolve().parent
-    return Path(filename).is_relative_to(own) or filename == importlib.__file__
+def _is_in(filename: str, folders: Iterable[Path]) -> bool:
+    return filename.startswith("<") or any(Path(filename).is_relative_to(folder) for folder in folders)

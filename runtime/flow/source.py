@@ -77,7 +77,7 @@ class Code:
 
 
 def codes_of(flow: FlowLike) -> list[Code]:
-    """The flow's code, then that of the helpers of its module that it names, each once. Empty where there is no source."""
+    """The flow's code, then that of the helpers of its module that it names, each once; none without source."""
     found: dict[Callable[..., object], Code] = {}
     waiting: list[Callable[..., object]] = [flow.fn]
     while waiting:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -26,7 +25,8 @@ EXCERPT_CHARS = 500
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 _CHARSET = re.compile(r";\s*charset=\"?([A-Za-z0-9._:-]+)", re.IGNORECASE)
 # They are text encodings to Python, but none that a server means: slow, or giving lone surrogates.
-_NO_CHARSETS = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf-7"})
+_NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "utf-7", "utf7"})
+_UTF8 = "utf-8-sig"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +128,16 @@ def _date(text: str) -> float | None:
 
 def _decoded(body: bytes, content_type: str) -> str | None:
     named = _CHARSET.search(content_type)
-    charset = "utf-8-sig"
-    if named is not None:
-        try:
-            found = codecs.lookup(named[1]).name
-        except LookupError:
-            found = "utf-8"
-        if found not in _NO_CHARSETS and found != "utf-8":
-            charset = found
+    charset = "utf-8" if named is None else named[1].lower().replace("_", "-")
+    if charset == "utf-8" or charset in _NO_CHARSETS:
+        charset = _UTF8
     try:
         return body.decode(charset)
-    except (UnicodeError, LookupError):
+    except LookupError:  # no charset that Python knows
+        charset = _UTF8
+    except UnicodeError:
+        return None
+    try:
+        return body.decode(charset)
+    except UnicodeError:
         return None

@@ -79,14 +79,13 @@ class Connections:
 
     async def _give_back(self, origin: Origin, client: httpx.AsyncClient) -> None:
         now = asyncio.get_running_loop().time()
-        full = self._waiting >= IDLE_MAX
-        if not self._closed and not full:
+        closing = self._expired(now) if self._waiting >= IDLE_MAX or now - self._swept_at >= 1.0 else []
+        if self._closed or self._waiting >= IDLE_MAX:
+            closing.append(client)
+        else:
             self._idle.setdefault(origin, deque()).append((now, client))
             self._waiting += 1
-        outdated = self._expired(now) if full or now - self._swept_at >= 1.0 else []
-        if self._closed or full:
-            outdated.append(client)
-        for old in outdated:
+        for old in closing:
             await old.aclose()
 
     def _expired(self, now: float) -> list[httpx.AsyncClient]:

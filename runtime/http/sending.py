@@ -70,26 +70,7 @@ async def send(
         PayloadError: the body of a good answer is over `max_bytes`, or `json` can't be encoded: final.
     """
     built, auth, what = _build(method, url, headers, params, json, form, content)
-    try:
-        async with asyncio.timeout(timeout):
-            kept = await connections.of_this_loop()
-            async with kept.client(built.url) as client:
-                built.extensions = {"timeout": httpx.Timeout(timeout).as_dict()}
-                for name, value in client.headers.items():
-                    built.headers.setdefault(name, value)
-                answer = await client.send(built, auth=auth, follow_redirects=follow_redirects, stream=True)
-                good = answer.is_success or answer.status_code in accept
-                body, whole = await _read(answer, max_bytes if good else ERROR_BODY_BYTES)
-    except (TimeoutError, httpx.TimeoutException) as error:
-        raise HttpError(f"{what} was not answered within {timeout:g} s") from error
-    except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
-        # Its own message would show the header, which may be a credential.
-        raise HttpRefused(f"{what} can't be sent: a header, the method or the URL is not allowed in HTTP") from None
-    except httpx.TooManyRedirects as error:
-        raise HttpRefused(f"{what} was redirected more than 20 times") from error
-    except httpx.RequestError as error:
-        reason = message_of(error, 300) or "the connection broke"
-        raise HttpError(f"{what} got no answer: {type(error).__name__}: {reason}") from error
+    answer, body, whole = await _exchange(built, auth, what, timeout, follow_redirects, accept, max_bytes)
     response = response_of(answer.status_code, answer.headers, body)
     failure = problem(what, response, accept, clock)
     if failure is not None:
@@ -134,6 +115,38 @@ async def request(
     )
 
 
+async def _exchange(
+    built: httpx.Request,
+    auth: httpx.BasicAuth | None,
+    what: str,
+    timeout: float,
+    follow_redirects: bool,
+    accept: Collection[int],
+    max_bytes: int,
+) -> tuple[httpx.Response, bytes, bool]:
+    """The answer, its body, and whether that is the whole body."""
+    try:
+        async with asyncio.timeout(timeout):
+            kept = await connections.of_this_loop()
+            async with kept.client(built.url) as client:
+                built.extensions = {"timeout": httpx.Timeout(timeout).as_dict()}
+                for name, value in client.headers.items():
+                    built.headers.setdefault(name, value)
+                answer = await client.send(built, auth=auth, follow_redirects=follow_redirects, stream=True)
+                good = answer.is_success or answer.status_code in accept
+                return answer, *await _read(answer, max_bytes if good else ERROR_BODY_BYTES)
+    except (TimeoutError, httpx.TimeoutException) as error:
+        raise HttpError(f"{what} was not answered within {timeout:g} s") from error
+    except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
+        # Its own message would show the header, which may be a credential.
+        raise HttpRefused(f"{what} can't be sent: a header, the method or the URL is not allowed in HTTP") from None
+    except httpx.TooManyRedirects as error:
+        raise HttpRefused(f"{what} was redirected more than 20 times") from error
+    except httpx.RequestError as error:
+        reason = message_of(error, 300) or "the connection broke"
+        raise HttpError(f"{what} got no answer: {type(error).__name__}: {reason}") from error
+
+
 def _build(
     method: str,
     url: str,
@@ -176,7 +189,7 @@ def _address(method: str, url: str) -> tuple[httpx.URL, httpx.BasicAuth | None]:
         raise HttpRefused(f"{method} {shown} can't be sent: expected an address like https://host/path")
     auth = httpx.BasicAuth(parsed.username, parsed.password) if parsed.userinfo else None
     # Out of the URL, so that no log of the HTTP library shows it.
-    return parsed.copy_with(userinfo=b"", fragment=""), auth
+    return parsed.copy_with(userinfo=b"", fragment=None), auth
 
 
 async def _read(answer: httpx.Response, limit: int) -> tuple[bytes, bool]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from stepwell.client.address import Address
 from stepwell.core.errors import UsageError
 from stepwell.core.partition import DEFAULT_PARTITIONS
 
@@ -14,8 +14,7 @@ class WorkerConfig:
     """What a worker is told.
 
     Attributes:
-        redis: URL of the server; None: the embedded server of `data`.
-        data: folder of the embedded server.
+        address: the server's URL, or the folder of an embedded one.
         namespace: prefix of all keys.
         partitions: slices of a new namespace; an existing one must have as many.
         max_running: executions that run steps at once; more stay queued.
@@ -28,8 +27,7 @@ class WorkerConfig:
         UsageError: a value is out of range.
     """
 
-    redis: str | None = None
-    data: Path = Path(".stepwell")
+    address: Address
     namespace: str = "stepwell"
     partitions: int = DEFAULT_PARTITIONS
     max_running: int = 1000

@@ -15,13 +15,15 @@ from typing import Self
 import redis
 
 from stepwell.actors.bus import Bus, Subscriber
+from stepwell.client.address import Place, resolve
 from stepwell.core.errors import DefinitionError, StoreError
 from stepwell.core.partition import DEFAULT_PARTITIONS
+from stepwell.core.redact import redact_url
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
 from stepwell.store.check import check_server, require_fit
 from stepwell.store.connect import connect
-from stepwell.store.embedded import EmbeddedServer, read_secret, write_secret
+from stepwell.store.embedded import read_secret, write_secret
 from stepwell.store.namespace import Namespace, open_namespace
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.identity import host_info
@@ -63,8 +65,7 @@ class Worker:
         if not len(self.registry):
             raise DefinitionError("a worker needs at least one flow: pass functions decorated with @flow")
         self.config = WorkerConfig(
-            redis=redis if redis is not None else os.environ.get("STEPWELL_REDIS_URL") or None,
-            data=Path(data if data is not None else os.environ.get("STEPWELL_DATA") or ".stepwell"),
+            address=resolve(redis, data),
             namespace=namespace,
             partitions=partitions,
             max_running=max_running,
@@ -74,7 +75,7 @@ class Worker:
             metrics_host=metrics_host,
         )
         self._subscribers = tuple(subscribers)
-        self._server: EmbeddedServer | None = None
+        self._place: Place | None = None
         self._shard: RunningShard | None = None
         self._telemetry: Telemetry | None = None
         self._over = threading.Event()
@@ -84,10 +85,8 @@ class Worker:
     @property
     def url(self) -> str:
         """URL of the server in use (known after `start`)."""
-        if self.config.redis is not None:
-            return self.config.redis
-        assert self._server is not None, "the worker has not been started"
-        return self._server.url
+        assert self._place is not None, "the worker has not been started"
+        return self._place.url
 
     @property
     def metrics_port(self) -> int | None:
@@ -151,8 +150,7 @@ class Worker:
         self.stop()
 
     def _start(self) -> None:
-        if self.config.redis is None:
-            self._server = EmbeddedServer.use(self.config.data)
+        self._place = Place(self.config.address)
         client = self._connect("start")
         try:
             facts = check_server(client)
@@ -186,25 +184,27 @@ class Worker:
 
     def _open_namespace(self, client: redis.Redis) -> Namespace:
         config = self.config
-        kept = read_secret(config.data) if self._server is not None else None
+        data_dir = config.address.data_dir
+        kept = None if data_dir is None else read_secret(data_dir)
         namespace = open_namespace(
             client, config.namespace, config.partitions, kept, new_secret=lambda: secrets.token_bytes(32)
         )
-        if self._server is not None and kept is None:
-            write_secret(config.data, namespace.secret)
+        if data_dir is not None and kept is None:
+            write_secret(data_dir, namespace.secret)
         return namespace
 
     def _connect(self, name: str) -> redis.Redis:
         return connect(self.url, socket_timeout=SOCKET_TIMEOUT_SECONDS, client_name=f"stepwell-{name}")
 
     def _where(self) -> str:
-        return "embedded in " + str(self.config.data) if self.config.redis is None else "given by URL"
+        data_dir = self.config.address.data_dir
+        return redact_url(self.url) if data_dir is None else f"embedded in {data_dir}"
 
     def _revive(self) -> None:
         """The embedded server may have died: whoever uses it starts it again."""
-        if self._server is not None:
+        if self._place is not None:
             try:
-                self._server.revive()
+                self._place.revive()
             except StoreError as error:
                 logger.warning("the embedded server could not be started again: %s", error)
 
@@ -222,9 +222,6 @@ class Worker:
         if self._telemetry is not None:
             self._telemetry.close()
             self._telemetry = None
-        if self._server is not None:
-            self._server.leave()
-            self._server = None
-
-
-
+        if self._place is not None:
+            self._place.leave()
+            self._place = None

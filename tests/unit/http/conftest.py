@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import httpx
@@ -13,7 +13,7 @@ import pytest
 from stepwell.flow.context import StepContext, running_step
 from stepwell.http import Response, connections, send
 
-Handler = Callable[[httpx.Request], httpx.Response]
+Handler = Callable[[httpx.Request], httpx.Response | Awaitable[httpx.Response]]
 KEY = "order-7:0123456789abcdef"
 
 
@@ -33,7 +33,7 @@ class Receiver:
 
     _new_client = staticmethod(connections.new_client)
 
-    def _handle(self, request: httpx.Request) -> httpx.Response:
+    def _handle(self, request: httpx.Request) -> Any:
         self.requests.append(request)
         return self.handler(request)
 

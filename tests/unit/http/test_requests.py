@@ -214,6 +214,7 @@ def test_request_is_a_step_that_a_flow_awaits(receiver: Any) -> None:
         return answer.json()["id"]
 
     run = local_execution(pay, {"amount": 5}).run()
+    run.close()
     assert run.result() == 7
     keys = [request.headers["Idempotency-Key"] for request in receiver.requests]
     assert len(set(keys[:3])) == 1

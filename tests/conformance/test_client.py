@@ -1,0 +1,308 @@
+"""The clients on real connections: races, subscriptions, lost connections, passwords."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import fakeredis
+import pytest
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from stepwell.client import AsyncClient, Client
+from stepwell.core import records
+from stepwell.core.errors import (
+    CommandRefused,
+    ExecutionExists,
+    ExecutionFailed,
+    StoreUnreachable,
+    UnknownExecution,
+    UsageError,
+)
+
+URL = "redis://:s3cret@example.invalid"
+HANG = 30.0
+
+
+@pytest.fixture
+def client(store):
+    with Client(URL, namespace="t", partitions=4, connect=lambda url: store.connect()) as made:
+        yield made
+
+
+@pytest.fixture
+def async_client(store) -> Callable[[], AsyncIterator[AsyncClient]]:
+    """`async with async_client() as client`, on the server of the store."""
+    kwargs = store.client.connection_pool.connection_kwargs
+
+    def connect(url: str) -> redis.asyncio.Redis:
+        retry = AsyncRetry(NoBackoff(), 0)
+        if isinstance(store.client, fakeredis.FakeRedis):
+            return fakeredis.FakeAsyncRedis(server=kwargs["server"], retry=retry)
+        return redis.asyncio.Redis(unix_socket_path=kwargs["path"], retry=retry)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[AsyncClient]:
+        async with AsyncClient(URL, namespace="t", partitions=4, connect=connect) as made:
+            yield made
+
+    return opened
+
+
+def end(store, execution_id="e1", status="completed", **fields):
+    """What an owner's last commit does, as far as a waiting client sees it."""
+    store.client.hset(store.keys.row(execution_id), mapping={"status": status, **fields})
+    store.client.publish(store.keys.ended(execution_id), status)
+
+
+def when_somebody_listens(store, pattern, action):
+    """Do something in a thread as soon as a channel has a subscriber."""
+
+    def watch():
+        other = store.connect()
+        while not (channels := other.pubsub_channels(pattern)):
+            pass
+        action(channels[0].decode())
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def apply_commands(store, applied=True, reason=""):
+    """Answer the newest command when its sender listens."""
+
+    def answer(channel):
+        partition = store.keys.partition_of("e1")
+        command_id = channel.rpartition(":")[2]
+        outcome = records.encode(records.Outcome(applied, "running", reason))
+        store.client.hset(store.keys.cmd(partition, command_id), mapping={"outcome": outcome, "at": 1})
+        store.client.publish(channel, outcome)
+
+    return when_somebody_listens(store, "*:done:*", answer)
+
+
+def test_clients_that_start_one_id_at_the_same_moment_get_one_execution(store):
+    gate = threading.Barrier(8)
+
+    def race(n):
+        with Client(URL, namespace="t", partitions=4, connect=lambda url: store.connect()) as mine:
+            mine.workers()
+            gate.wait(HANG)
+            return mine.start("checkout", {"n": 1}, "e1")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(race, range(8))) == ["e1"] * 8
+    assert store.inbox.lengths()[store.keys.partition_of("e1")] == 1
+    assert store.row()["rev"] == b"1"
+
+
+def test_clients_that_race_with_different_inputs_get_one_execution_and_errors(store, client):
+    gate = threading.Barrier(8)
+
+    def race(n):
+        gate.wait(HANG)
+        try:
+            return client.start("checkout", {"n": n}, "e1")
+        except ExecutionExists:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(map(str, pool.map(race, range(8)))) == ["None"] * 7 + ["e1"]
+
+
+def test_a_published_end_wakes_whoever_waits(store, client):
+    client.start("checkout", {"n": 1}, "e1")
+    thread = when_somebody_listens(store, "*:ended:e1", lambda channel: end(store, result=b'{"ok":true}'))
+    assert client.result("e1", HANG) == {"ok": True}
+    thread.join(HANG)
+
+
+def test_threads_that_share_a_client_wait_for_their_own_executions(store, client):
+    for n in range(12):
+        client.start("checkout", {"n": n}, f"e{n}")
+
+    def finish():
+        other = store.connect()
+        while len(other.pubsub_channels("*:ended:*")) < 12:
+            pass
+        for n in range(12):
+            end(store, f"e{n}", result=str(n).encode())
+
+    thread = threading.Thread(target=finish, daemon=True)
+    thread.start()
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(lambda n: client.result(f"e{n}", HANG), range(12))) == list(range(12))
+    thread.join(HANG)
+
+
+def test_subscriptions_are_used_again_and_none_is_left_behind(store, client):
+    for n in range(30):
+        client.start("checkout", {"n": n}, f"e{n}")
+        thread = when_somebody_listens(store, f"*:ended:e{n}", lambda channel, n=n: end(store, f"e{n}", result=b"1"))
+        assert client.result(f"e{n}", HANG) == 1
+        thread.join(HANG)
+    assert len(client._wire._idle) == 1
+    # The last UNSUBSCRIBE has no reply that anybody waited for.
+    while store.client.pubsub_channels("*"):
+        pass
+
+
+def test_a_command_is_answered_by_whoever_applies_it(store, client):
+    client.start("checkout", {"n": 1}, "e1")
+    store.workers.beat("w1", b'{"at": %d, "flows": {"checkout": {}}}' % store.leases.server_time_ms())
+    client._talk.view._facts = None
+    thread = apply_commands(store)
+    assert client.signal("e1", "approval", {"by": "me"}, HANG).applied is True
+    thread.join(HANG)
+    thread = apply_commands(store, applied=False, reason="it has ended")
+    with pytest.raises(CommandRefused, match="it has ended"):
+        client.retry("e1", HANG)
+    thread.join(HANG)
+
+
+def test_the_scripts_are_loaded_again_when_the_server_forgot_them(store, client, async_client):
+    async def start() -> str:
+        async with async_client() as other:
+            return await other.start("checkout", {"n": 1}, "e2")
+
+    for begin in (lambda: client.start("checkout", {"n": 1}, "e1"), lambda: asyncio.run(start())):
+        store.client.script_flush()
+        begin()
+    assert {line["id"] for line in client.list()} == {"e1", "e2"}
+
+
+def test_the_asyncio_client_does_what_the_blocking_one_does(store, client, async_client):
+    async def use() -> None:
+        async with async_client() as other:
+            assert await other.start("checkout", {"n": 1}, "e1") == "e1"
+            assert await other.describe("e1") == client.describe("e1")
+            assert await other.list("queued") == client.list("queued")
+            assert (await other.workers(), await other.dead()) == ([], [])
+            with pytest.raises(UnknownExecution):
+                await other.result("e9")
+            with pytest.raises(TimeoutError, match="no worker is running"):
+                await other.result("e1", 0.05)
+            thread = apply_commands(store, applied=False, reason="no")
+            with pytest.raises(CommandRefused, match="no"):
+                await other.cancel("e1", HANG)
+            thread.join(HANG)
+            thread = apply_commands(store)
+            assert (await other.signal("e1", "go", 1, HANG)).status == "running"
+            thread.join(HANG)
+            error = records.encode(records.TerminalError("ValueError", "bad", 1))
+            thread = when_somebody_listens(store, "*:ended:e1", lambda channel: end(store, status="error", error=error))
+            with pytest.raises(ExecutionFailed, match="ValueError: bad"):
+                await other.result("e1", HANG)
+            thread.join(HANG)
+        with pytest.raises(UsageError, match="closed"):
+            await other.list()
+
+    asyncio.run(use())
+
+
+def test_many_tasks_wait_at_once(store, async_client):
+    async def use() -> None:
+        async with async_client() as other:
+            ids = [await other.start("checkout", {"n": n}, f"e{n}") for n in range(20)]
+            waits = [asyncio.create_task(other.result(each, HANG)) for each in ids]
+            while len(store.client.pubsub_channels("*:ended:*")) < 20:
+                await asyncio.sleep(0)
+            for n, each in enumerate(ids):
+                end(store, each, result=str(n).encode())
+            assert await asyncio.gather(*waits) == list(range(20))
+
+    asyncio.run(use())
+
+
+def test_a_cancelled_wait_leaves_the_client_usable_and_no_subscription(store, async_client):
+    async def use() -> None:
+        async with async_client() as other:
+            await other.start("checkout", {"n": 1}, "e1")
+            wait = asyncio.create_task(other.result("e1"))
+            while not store.client.pubsub_channels("*"):
+                await asyncio.sleep(0)
+            wait.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await wait
+            while store.client.pubsub_channels("*"):
+                await asyncio.sleep(0)
+            assert await other.start("checkout", {"n": 1}, "e1") == "e1"
+
+    asyncio.run(use())
+
+
+def test_a_closed_client_says_so_and_closing_twice_is_harmless(store):
+    client = Client(URL, namespace="t", connect=lambda url: store.connect())
+    client.close()
+    client.close()
+    with pytest.raises(UsageError, match="closed"):
+        client.list()
+
+
+@pytest.mark.real_server
+def test_connections_that_are_cut_while_somebody_waits_are_made_again(store, client):
+    client.start("checkout", {"n": 1}, "e1")
+
+    def cut(channel):
+        other = store.connect()
+        for _ in range(5):
+            me = other.client_id()
+            for each in other.client_list():
+                if int(each["id"]) != me:
+                    other.client_kill_filter(_id=each["id"])
+            while not other.pubsub_channels("*:ended:e1"):
+                pass
+        end_on = store.connect()
+        end_on.hset(store.keys.row("e1"), mapping={"status": "completed", "result": b"1"})
+        end_on.publish(channel, "completed")
+
+    thread = when_somebody_listens(store, "*:ended:e1", cut)
+    assert client.result("e1", HANG) == 1
+    thread.join(HANG)
+
+
+@pytest.mark.real_server
+@pytest.mark.parametrize("command", ["start", "list", "describe"])
+def test_a_wrong_password_is_one_clear_sentence_without_it(store, command):
+    socket = store.client.connection_pool.connection_kwargs["path"]
+    store.client.config_set("requirepass", "right")
+    try:
+        wrong = Client(
+            URL,
+            namespace="t",
+            connect=lambda url: redis.Redis(unix_socket_path=socket, password="s3cret", retry=Retry(NoBackoff(), 0)),
+        )
+        with wrong, pytest.raises(StoreUnreachable, match="refused the user name or password") as caught:
+            getattr(wrong, command)(*["checkout"][: command != "list"])
+    finally:
+        store.client.config_set("requirepass", "")
+    said: BaseException | None = caught.value
+    while said is not None:
+        assert "s3cret" not in repr(said)
+        said = said.__cause__ or said.__context__
+
+
+def test_a_server_that_is_not_there_is_one_clear_sentence_without_the_password(tmp_path):
+    client = Client("redis://me:s3cret@127.0.0.1:1/0")
+    with (
+        client,
+        pytest.raises(StoreUnreachable, match=r"redis://:\*\*\*@127\.0\.0\.1:1/0 refused the connection") as caught,
+    ):
+        client.start("checkout")
+    assert "s3cret" not in repr(client) + repr(caught.value) + repr(caught.value.__cause__)
+
+    async def use() -> None:
+        async with AsyncClient(f"unix://{tmp_path}/none?password=s3cret") as other:
+            with pytest.raises(StoreUnreachable, match="no such socket") as caught:
+                await other.list()
+            assert "s3cret" not in repr(other) + repr(caught.value) + repr(caught.value.__cause__)
+
+    asyncio.run(use())

@@ -1,0 +1,223 @@
+"""The warnings about flow code that belongs into steps."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import random
+import socket
+import subprocess
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from time import sleep as pause
+from typing import Any
+
+import pytest
+
+import stepwell
+from stepwell import flow, gather, sleep, step
+from stepwell.flow.definitions import FlowLike
+from stepwell.flow.lint import lint
+from stepwell.flow.source import steps_of
+
+MINE = random.Random(7)
+
+
+@step
+async def charge(order: str) -> str:
+    time.sleep(0)  # a step may do anything
+    return order
+
+
+@step
+def refund(order: str) -> None: ...
+
+
+async def helper() -> float:
+    return time.time()
+
+
+@flow
+async def clean(order: str) -> str:
+    receipt = await charge(order)
+    await sleep(hours=1)
+    await gather(charge(order), charge("b"))
+    stamp = uuid.uuid5(uuid.NAMESPACE_DNS, order)
+    moment = datetime.fromtimestamp(1, tz=dt.UTC)
+    try:
+        await charge(order)
+    finally:
+        await refund(str(order))
+    return f"{receipt} {stamp} {moment} {urllib.request.quote(order)} {max(1, 2)}"
+
+
+@flow
+async def by_module() -> None:
+    time.sleep(1)
+
+
+@flow
+async def by_name() -> None:
+    pause(1)
+
+
+@flow
+async def by_alias() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+@flow
+async def by_class() -> datetime:
+    return datetime.utcnow()
+
+
+@flow
+async def by_local_import() -> None:
+    from random import choice as pick
+
+    import httpx
+
+    httpx.get(pick(["http://localhost"]))
+
+
+@flow
+async def by_instance() -> float:
+    return MINE.random()
+
+
+@flow
+async def by_bound_function() -> float:
+    return random.random()
+
+
+@flow
+async def by_builtin() -> str:
+    with open("/etc/hostname") as file:
+        return file.read()
+
+
+@flow
+async def by_process() -> None:
+    subprocess.run(["true"])
+
+
+@flow
+async def by_network() -> None:
+    socket.create_connection(("localhost", 1))
+    urllib.request.urlopen("http://localhost")
+
+
+@flow
+async def by_event_loop() -> None:
+    await asyncio.sleep(1)
+    await asyncio.gather(charge("a"))
+
+
+@flow
+async def by_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+@flow
+async def by_helper() -> float:
+    return await helper()
+
+
+@flow
+async def by_nested_function() -> list[float]:
+    def now() -> float:
+        return time.monotonic()
+
+    return [now() for _ in range(2)]
+
+
+CASES: list[tuple[FlowLike, list[str]]] = [
+    (by_module, ["time.sleep"]),
+    (by_name, ["time.sleep"]),
+    (by_alias, ["datetime.datetime.now"]),
+    (by_class, ["datetime.datetime.utcnow"]),
+    (by_local_import, ["httpx.get", "random.choice"]),
+    (by_instance, ["random.random"]),
+    (by_bound_function, ["random.random"]),
+    (by_builtin, ["open"]),
+    (by_process, ["subprocess.run"]),
+    (by_network, ["socket.create_connection", "urllib.request.urlopen"]),
+    (by_event_loop, ["asyncio.sleep", "asyncio.gather"]),
+    (by_uuid, ["uuid.uuid4"]),
+    (by_helper, ["time.time"]),
+    (by_nested_function, ["time.monotonic"]),
+]
+
+
+@pytest.mark.parametrize(("flow", "names"), CASES, ids=[each.name for each, _ in CASES])
+def test_what_belongs_into_a_step_is_found(flow: FlowLike, names: list[str]) -> None:
+    assert [finding.what for finding in lint(flow)] == [f"calls {name}()" for name in names]
+
+
+def test_a_flow_of_steps_has_no_findings() -> None:
+    assert lint(clean) == []
+
+
+def test_a_finding_names_the_line_and_what_to_do_instead() -> None:
+    [finding] = lint(by_module)
+    line = Path(__file__).read_text().splitlines()[finding.line - 1]
+    assert line.strip() == "time.sleep(1)"
+    said = f"{__file__}:{finding.line}: flow by_module calls time.sleep(): use `await stepwell.sleep(...)`, which"
+    assert str(finding).startswith(said)
+
+
+def test_a_finding_in_a_helper_names_the_helpers_line() -> None:
+    [finding] = lint(by_helper)
+    assert Path(__file__).read_text().splitlines()[finding.line - 1].strip() == "return time.time()"
+    assert "@step" in finding.advice
+
+
+async def _forget() -> None: ...
+
+
+@flow
+async def untidy(order: str, undo: Callable[[], Any]) -> None:
+    try:
+        await charge(order)
+    finally:
+        print("over")
+        await sleep(1)
+        await _forget()
+        if order:
+            await refund(order)
+            await undo()
+        await gather(refund(order), refund("b"))
+
+
+def test_cleanup_that_is_no_step_is_found() -> None:
+    assert [finding.what for finding in lint(untidy)] == [
+        "calls print() under `finally:`",
+        "calls sleep() under `finally:`",
+        "calls _forget() under `finally:`",
+    ]
+
+
+def test_a_flow_without_source_has_no_findings() -> None:
+    space: dict[str, Any] = {"flow": flow, "time": time}
+    exec("@flow\nasync def made() -> None:\n    time.sleep(1)\n", space)
+    assert lint(space["made"]) == []
+
+
+@flow
+async def wide(order: str) -> None:
+    await refund(order)
+    await _inner(order)
+    await stepwell.flow.lint.nothing()  # type: ignore[attr-defined]
+
+
+async def _inner(order: str) -> None:
+    await charge(order)
+    await refund(order)
+
+
+def test_the_steps_of_a_flow_are_those_that_its_code_names() -> None:
+    assert [each.name for each in steps_of(wide)] == ["refund", "charge"]

@@ -1,0 +1,169 @@
+"""Loading flows: what is found, and one clear sentence for each way in which it can go wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stepwell.core.errors import FlowLoadError
+from stepwell.flow.loader import load
+
+FLOW = """
+from stepwell import flow
+
+@flow
+async def {name}(order: str = "") -> str:
+    return order
+"""
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes a file into the current folder; the import system forgets all afterwards."""
+    modules, path = set(sys.modules), list(sys.path)
+    monkeypatch.chdir(tmp_path)
+
+    def writing(name: str, text: str) -> Path:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    yield writing
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+def refusal(*targets: str) -> str:
+    with pytest.raises(FlowLoadError) as caught:
+        load(targets)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_file_and_a_module_give_their_flows(write: Write) -> None:
+    file = write("shop_flows.py", FLOW.format(name="checkout"))
+    write("depot/flows.py", FLOW.format(name="refill"))
+    assert sorted(flow.name for flow in load([str(file), "depot.flows"])) == ["checkout", "refill"]
+
+
+def test_a_files_module_is_known_by_its_stem(write: Write) -> None:
+    file = write("elsewhere/named_flows.py", FLOW.format(name="checkout"))
+    [flow] = load([str(file)])
+    assert flow.fn.__module__ == "named_flows"
+    assert sys.modules["named_flows"].checkout is flow
+
+
+def test_a_files_neighbours_can_be_imported(write: Write) -> None:
+    write("elsewhere/their_helpers.py", FLOW.format(name="helped"))
+    file = write("elsewhere/their_flows.py", "from their_helpers import helped")
+    assert [flow.name for flow in load([str(file)])] == ["helped"]
+
+
+def test_a_file_inside_a_package_may_import_relatively(write: Write) -> None:
+    write("warehouse/__init__.py", "")
+    write("warehouse/parts.py", FLOW.format(name="pack"))
+    file = write("warehouse/all_flows.py", "from .parts import pack")
+    [flow] = load([str(file)])
+    assert flow.fn.__module__ == "warehouse.parts"
+    assert "warehouse.all_flows" in sys.modules
+
+
+def test_the_same_file_named_twice_is_loaded_once(write: Write) -> None:
+    file = write("twice_flows.py", FLOW.format(name="checkout"))
+    assert len(load([str(file), "./twice_flows.py", "twice_flows"])) == 1
+
+
+def test_a_file_that_is_not_there(write: Write) -> None:
+    assert "there is no file lost.py: check the path" in refusal("lost.py")
+
+
+def test_a_folder_is_no_file_of_flows(write: Write, tmp_path: Path) -> None:
+    write("folder/x.txt", "")
+    assert "folder is not a Python file" in refusal("folder")
+    assert "x.txt is not a Python file" in refusal("folder/x.txt")
+
+
+@pytest.mark.parametrize("name", ["no_such_module", "no_such.module", "json.no_such"])
+def test_a_module_that_is_not_there(write: Write, name: str) -> None:
+    assert f"there is no module {name!r}" in refusal(name)
+
+
+@pytest.mark.parametrize("name", ["", "..flows", ".flows"])
+def test_what_is_no_name_at_all(write: Write, name: str) -> None:
+    assert "is not the name of a file or module" in refusal(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\ny = z\n", "line 2 of {file}: NameError: name 'z' is not defined"),
+        ("def f(:\n", "line 1 of {file}: SyntaxError: "),
+        ("\n\nimport no_such_module\n", "line 3 of {file}: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("import json\njson.loads('{')\n", "line 2 of {file}: JSONDecodeError: "),
+        ("import sys\nsys.exit(3)\n", "line 2 of {file}: it ends the process while it is imported (SystemExit: 3)"),
+        (
+            "from stepwell import flow\n\n@flow\ndef checkout(): ...\n",
+            "line 3 of {file}: DefinitionError: @flow decorates `async def` functions, got 'checkout'",
+        ),
+    ],
+)
+def test_a_file_that_does_not_import_names_line_and_error(write: Write, text: str, said: str) -> None:
+    file = write("broken_flows.py", text)
+    message = refusal("broken_flows.py")
+    assert message.startswith("broken_flows.py can't be loaded: ")
+    assert said.format(file=file) in message
+
+
+def test_an_error_in_an_imported_neighbour_is_placed_there(write: Write) -> None:
+    neighbour = write("faulty_helpers.py", "\n\n1 / 0\n")
+    write("innocent_flows.py", "import faulty_helpers\n")
+    assert f"line 3 of {neighbour}: ZeroDivisionError: division by zero" in refusal("innocent_flows.py")
+
+
+def test_credentials_in_an_import_error_are_hidden(write: Write) -> None:
+    write("leaky_flows.py", "raise RuntimeError('no redis://:hunter2@db')\n")
+    assert "hunter2" not in refusal("leaky_flows.py")
+
+
+def test_a_file_that_failed_can_be_loaded_when_it_is_mended(write: Write) -> None:
+    write("mended_flows.py", "1 / 0\n")
+    refusal("mended_flows.py")
+    write("mended_flows.py", FLOW.format(name="mended_by_then"))
+    assert len(load(["mended_flows.py"])) == 1
+
+
+def test_a_module_without_flows(write: Write) -> None:
+    write("empty_flows.py", "x = 1\n")
+    assert "empty_flows.py has no flow: decorate an `async def` in it with @flow" in refusal("empty_flows.py")
+
+
+def test_two_flows_of_one_name(write: Write) -> None:
+    write("first_flows.py", FLOW.format(name="checkout"))
+    write("second_flows.py", FLOW.format(name="checkout"))
+    message = refusal("first_flows.py", "second_flows.py")
+    assert "two flows are named 'checkout' (in first_flows and second_flows)" in message
+
+
+@pytest.mark.parametrize("name", ["json.py", "stepwell.py", "telnetlib.py"])
+def test_a_file_that_would_hide_another_module(write: Write, name: str) -> None:
+    write(name, FLOW.format(name="checkout"))
+    assert "another module is named" in refusal(name)
+
+
+def test_two_files_of_one_stem(write: Write) -> None:
+    write("a/same_flows.py", FLOW.format(name="one"))
+    write("b/same_flows.py", FLOW.format(name="two"))
+    assert "another module is named 'same_flows'" in refusal("a/same_flows.py", "b/same_flows.py")
+
+
+def test_a_file_with_a_dot_in_its_stem(write: Write) -> None:
+    write("my.flows.py", FLOW.format(name="checkout"))
+    assert "dot in its name" in refusal("my.flows.py")
