@@ -12,6 +12,7 @@ import queue
 from collections.abc import Callable
 from typing import Protocol
 
+from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, NO_FAILPOINTS, Failpoints
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import RowRead, Written
 from stepwell.actors.store_events import BatchWritten, StoreObserver, StoreTrouble
@@ -46,12 +47,14 @@ class Mirror:
         monotonic: Callable[[], float],
         observer: StoreObserver,
         on_fenced: Callable[[int], None],
+        failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
         self._link = link
         self._pause = pause
         self._monotonic = monotonic
         self._observer = observer
         self._on_fenced = on_fenced
+        self._failpoints = failpoints
         self._queue: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._again: list[Order] = []
         self._fenced: dict[int, list[Order]] = {}
@@ -110,11 +113,15 @@ class Mirror:
 
     def _send(self, batch: list[Order]) -> None:
         began = self._monotonic()
+        if self._failpoints.active:
+            self._reach(BEFORE_SEND, batch)
         try:
             replies = self._link.execute([request for _, request in batch])
         except LinkDown as error:
             self._trouble(batch, str(error))
             return
+        if self._failpoints.active:
+            self._reach(AFTER_REPLY, batch)
         refused: list[Order] = []
         reason = ""
         for order, reply in zip(batch, replies, strict=True):
@@ -135,6 +142,11 @@ class Mirror:
             self._trouble(refused, reason)
         else:
             self._troubles = 0
+
+    def _reach(self, failpoint: str, batch: list[Order]) -> None:
+        for _, request in batch:
+            if isinstance(request, Commit | Restore):
+                self._failpoints.reached(failpoint)
 
     def _trouble(self, batch: list[Order], reason: str) -> None:
         """Keep the batch in order for the next round, after a growing pause."""

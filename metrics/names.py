@@ -22,7 +22,7 @@ __all__ = ["Metrics", "one_of"]
 
 OTHER = "other"
 GIVE_UP_REASONS = frozenset(
-    {"exhausted", "fatal", "payload", "give_up_on", "not in retry_on", "arguments", "interrupted"}
+    {"exhausted", "fatal", "payload", "give_up_on", "not in retry_on", "arguments", "interrupted", "cancel", "gather"}
 )
 BACKOFF_ENDS = frozenset({"due", "retry", "cancel", "gather", "parked", "unloaded"})
 PARK_REASONS = frozenset({PARK_DIVERGED, PARK_NOT_DEPLOYED, PARK_UNREADABLE, PARK_CRASHED})

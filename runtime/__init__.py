@@ -52,17 +52,17 @@ __all__ = [
 ]
 
 _LATE = {"Client": "stepwell.client", "AsyncClient": "stepwell.client", "Worker": "stepwell.worker"}
+_LATE_MODULES = ("http", "testing")
 
 
 def __getattr__(name: str) -> Any:
     # What needs Redis is imported when it is first used, so that flow files import quickly.
-    module = _LATE.get(name)
-    if module is None and name != "__version__":
-        raise AttributeError(f"module 'stepwell' has no attribute {name!r}")
-    if module is None:
-        from importlib.metadata import version
-
-        return version("stepwell")
     from importlib import import_module
 
-    return getattr(import_module(module), name)
+    if name in _LATE:
+        return getattr(import_module(_LATE[name]), name)
+    if name in _LATE_MODULES:
+        return import_module(f"stepwell.{name}")
+    if name == "__version__":
+        return import_module("importlib.metadata").version("stepwell")
+    raise AttributeError(f"module 'stepwell' has no attribute {name!r}")

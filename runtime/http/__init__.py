@@ -1,8 +1,7 @@
 """`request`: a ready-made HTTP step. `send`: the same inside a step of one's own.
 
 On httpx: one call is one request (aiohttp repeats idempotent ones by itself when a kept connection breaks, which no
-attempt would show), and it can be tested without sockets; aiohttp took a fifth of the CPU (0.1 ms a request) and is
-what to move to should that matter.
+attempt would show), and it can be tested without sockets. The price is CPU: 0.8 ms a request, against aiohttp's 0.1.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def failed(cp: Checkpoint, event: AttemptFailed) -> Step:
     cp, effects = _log_attempt(cp, event.path, Attempt(op.attempt, event.now, error, event.started_at))
     if event.retryable and not exhausted:
         cp, more = cancel_now(cp, event.path, op, event.now, made=op.attempt)
-        return cp, effects + more
+        return cp, [*effects, *more, _gave_up(cp, event.path, op, error, op.winding)]
     cp, more = fail(cp, event.path, op, error, event.now, event.started_at)
     return cp, [*effects, *more, _gave_up(cp, event.path, op, error, reason or "exhausted")]
 

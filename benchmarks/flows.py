@@ -1,0 +1,55 @@
+"""The flows that are measured."""
+
+from __future__ import annotations
+
+from stepwell import Retry, flow, step
+
+__all__ = ["FLOWS", "chain", "five", "stuck"]
+
+BLOB = "x" * 188  # with its quotes and key, a result of 200 bytes
+
+
+@step
+async def noop(turn: int) -> dict[str, int]:
+    """A step that costs nothing, so that all that is measured is ours."""
+    return {"turn": turn}
+
+
+@step
+async def blob(turn: int) -> dict[str, str]:
+    """A step with a result of 200 bytes."""
+    return {"blob": BLOB}
+
+
+@step(retry=Retry(base=3600, cap=7200))
+async def never() -> None:
+    """A step that fails, and is tried again in an hour."""
+    raise RuntimeError("the receiver is down")
+
+
+@flow
+async def five() -> int:
+    """Five steps in a row, each using the one before."""
+    turn = 0
+    for _ in range(5):
+        turn = (await noop(turn))["turn"] + 1
+    return turn
+
+
+@flow
+async def chain(steps: int) -> int:
+    """As many steps in a row as asked for."""
+    for turn in range(steps):
+        await noop(turn)
+    return steps
+
+
+@flow
+async def stuck() -> None:
+    """Three results, then a long backoff."""
+    for turn in range(3):
+        await blob(turn)
+    await never()
+
+
+FLOWS = (five, chain, stuck)

@@ -1,0 +1,118 @@
+"""What every measurement stands on: an embedded server of its own, a worker in its own process, and their meters."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from benchmarks.host import Host
+from stepwell.store.connect import connect
+from stepwell.store.embedded import EmbeddedServer
+from stepwell.store.keys import Keys
+from stepwell.store.scripts import Scripts
+
+__all__ = ["Stage", "Usage"]
+
+OURS = frozenset({"info", "config|get", "zcard"})  # what the meters themselves send
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Readings of all meters; the difference of two is what happened between them.
+
+    `sent` counts commands from connections, `inside` those that scripts ran, `scripts` the script calls among `sent`.
+    """
+
+    shard_cpu: float
+    redis_cpu: float
+    redis_memory: int
+    bytes_in: int
+    sent: int
+    inside: int
+    scripts: int
+
+    def since(self, before: Usage) -> Usage:
+        """What was used since then."""
+        pairs = {name: getattr(self, name) - getattr(before, name) for name in self.__slots__}
+        return Usage(**pairs)
+
+
+class Stage:
+    """Server and worker in a directory that is removed afterwards. AOF everysec, one shard, metrics and logs on."""
+
+    def __init__(self) -> None:
+        self._dir = Path(tempfile.mkdtemp(prefix="stepwell-bench-"))
+        try:
+            self._server = EmbeddedServer.use(self._dir / "data")
+        except BaseException:
+            shutil.rmtree(self._dir)
+            raise
+        self.url = self._server.url
+        self.keys = Keys()
+        self.scripts = Scripts()
+        self.redis: redis.Redis = connect(self.url, client_name="stepwell-bench")
+        self._inner = frozenset(
+            name.lower() for text in self.scripts.sources.values() for name in re.findall(r"redis\.call\('(\w+)'", text)
+        )
+        self.host = Host(self.url, self._dir / "worker.log")
+
+    def usage(self) -> Usage:
+        """Read all meters."""
+        info = self._info()
+        calls = {
+            name.removeprefix("cmdstat_"): int(stat["calls"])
+            for name, stat in info.items()
+            if name.startswith("cmdstat_") and name.removeprefix("cmdstat_") not in OURS
+        }
+        return Usage(
+            shard_cpu=self.host.cpu_seconds(),
+            redis_cpu=float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
+            redis_memory=int(info["used_memory"]),
+            bytes_in=int(info["total_net_input_bytes"]),
+            sent=sum(n for name, n in calls.items() if name not in self._inner),
+            inside=sum(n for name, n in calls.items() if name in self._inner),
+            scripts=calls.get("evalsha", 0),
+        )
+
+    def redis_cpu(self) -> float:
+        """CPU seconds that the server has used; for when the worker is gone."""
+        info = self._info()
+        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+    def count(self, status: str) -> int:
+        """Executions of a status."""
+        pipeline = self.redis.pipeline(transaction=False)
+        for part in self.keys.parts:
+            pipeline.zcard(part.by[status])
+        return sum(pipeline.execute())
+
+    def server_version(self) -> str:
+        """Which server it is."""
+        info = self._info()
+        return f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info['redis_version']}"
+
+    def close(self) -> None:
+        """End the worker, then the server."""
+        try:
+            self.host.close()
+        finally:
+            self.redis.close()
+            self._server.leave()
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+    def _info(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.redis.info("everything")
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
