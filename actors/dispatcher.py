@@ -34,8 +34,8 @@ class _Route:
         self.partition = partition
         self.ref: AnyRef | None = None
         self.routed = 0
-        self.waiting: list[m.Mail] = []  # mail that came before the actor
-        self.entries: list[str] = []  # inbox entries that are not applied yet: few
+        self.waiting: tuple[m.Mail, ...] = ()  # mail that came before the actor
+        self.entries: tuple[str, ...] = ()  # inbox entries that are not applied yet: few
         self.loading = False
         self.busy = False
         self.clean = clean
@@ -52,7 +52,7 @@ class Dispatcher(PooledActor):
         self._queued: deque[tuple[str, int, str]] = deque()  # doorbells beyond the limit
         self._queued_entries: set[tuple[int, str]] = set()
         self._queued_ids: set[str] = set()
-        self._recovering: deque[str] = deque()
+        self._recovering: dict[str, None] = {}  # in the order in which they are due
         self._loading = 0
         self._running = 0
         self._draining = False
@@ -124,14 +124,16 @@ class Dispatcher(PooledActor):
     def _send(self, execution_id: str, partition: int, mail: m.Mail) -> None:
         route = self._routes.get(execution_id)
         if route is None:
-            route = self._routes[execution_id] = _Route(partition, clean=True)
+            grant = self._shard.holdings.grant(partition)
+            # What the last owner left is told by the grant, whoever comes first: a command or recovery.
+            route = self._routes[execution_id] = _Route(partition, clean=grant is None or grant.clean)
             if isinstance(mail, m.Doorbell):
                 self._count_busy(route, True)  # it is about to run: the limit must know before the row is read
             self._load(execution_id)
         if mail.entry_id:
-            route.entries.append(mail.entry_id)
+            route.entries = (*route.entries, mail.entry_id)
         if route.ref is None:
-            route.waiting.append(mail)
+            route.waiting = (*route.waiting, mail)
         else:
             route.routed += 1
             route.ref.tell(mail)
@@ -140,31 +142,37 @@ class Dispatcher(PooledActor):
         entries = sum([self._entry(entry) for entry in message.entries])
         executions = 0
         for execution_id in message.due:
-            if execution_id not in self._routes and execution_id not in self._queued_ids:
+            if not self._known(execution_id):
                 executions += 1
-                self._activate(execution_id)
+                self._recovering[execution_id] = None
         if entries or executions:
             self._shard.observer(store_events.SweepFound(entries, executions))
 
     def _recover(self, message: m.Recover) -> None:
         for execution_id, _ in sorted(message.executions, key=lambda item: (item[1], item[0])):
-            self._recovering.append(execution_id)
+            if not self._known(execution_id):
+                self._recovering[execution_id] = None
+
+    def _known(self, execution_id: str) -> bool:
+        return execution_id in self._routes or execution_id in self._queued_ids or execution_id in self._recovering
 
     def _activate(self, execution_id: str) -> None:
-        if execution_id in self._routes or execution_id in self._queued_ids:
+        if self._known(execution_id):
             return
         partition = self._shard.keys.partition_of(execution_id)
         grant = self._shard.holdings.grant(partition)
         if grant is not None:
             route = self._routes[execution_id] = _Route(partition, grant.clean)
-            route.waiting.append(m.Doorbell())
+            route.waiting = (m.Doorbell(),)
             self._count_busy(route, True)  # until its actor says otherwise
             self._load(execution_id)
 
     def _admit(self) -> None:
         """Let waiting work in as far as the limits allow: recovered executions first, then new ones."""
         while self._recovering and self._loading < LOADING_MAX and not self._full():
-            self._activate(self._recovering.popleft())
+            execution_id = next(iter(self._recovering))
+            del self._recovering[execution_id]
+            self._activate(execution_id)
         while self._queued and not self._full():
             execution_id, partition, entry_id = self._queued.popleft()
             self._queued_ids.discard(execution_id)
@@ -215,7 +223,7 @@ class Dispatcher(PooledActor):
         for mail in route.waiting:
             route.routed += 1
             message.ref.tell(mail)
-        route.waiting.clear()
+        route.waiting = ()
 
     def _actor_gone(self, message: m.ActorGone) -> None:
         route = self._routes.get(message.execution_id)
@@ -223,8 +231,8 @@ class Dispatcher(PooledActor):
             return
         route.ref = None
         route.routed = 0
-        route.waiting = [mail for mail in message.unhandled if isinstance(mail, m.Doorbell | m.CommandMail)]
-        route.entries = [mail.entry_id for mail in route.waiting if mail.entry_id]
+        route.waiting = tuple(mail for mail in message.unhandled if isinstance(mail, m.Doorbell | m.CommandMail))
+        route.entries = tuple(mail.entry_id for mail in route.waiting if mail.entry_id)
         route.park = message.park
         self._load(message.execution_id)
 
@@ -247,7 +255,7 @@ class Dispatcher(PooledActor):
         self._queued_ids = {item[0] for item in kept}
         self._queued_entries = {key for key in self._queued_entries if key[0] != partition}
         partition_of = self._shard.keys.partition_of
-        self._recovering = deque(i for i in self._recovering if partition_of(i) != partition)
+        self._recovering = {i: None for i in self._recovering if partition_of(i) != partition}
 
     def _remove(self, execution_id: str) -> None:
         route = self._routes.pop(execution_id)
@@ -266,7 +274,7 @@ class Dispatcher(PooledActor):
     def _entries_done(self, message: m.EntriesDone) -> None:
         route = self._routes.get(message.execution_id)
         if route is not None:
-            route.entries = [entry for entry in route.entries if entry not in message.entry_ids]
+            route.entries = tuple(entry for entry in route.entries if entry not in message.entry_ids)
 
     # Dead letters.
 

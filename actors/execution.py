@@ -7,6 +7,7 @@ timers, events) happens when its commit is acknowledged, so nothing goes on that
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -46,7 +47,7 @@ from stepwell.core.status import (
     STEP_BACKOFF,
     TERMINAL,
 )
-from stepwell.core.transitions import live_score
+from stepwell.core.transitions import live_score, next_due, score_of
 from stepwell.flow.attempt import context_of
 from stepwell.flow.machine import Follow, Machine, Turn
 from stepwell.flow.registry import Registry, unknown_flow
@@ -97,13 +98,13 @@ class ExecutionActor(PooledActor):
         self._park = park
         self._fields: dict[str, bytes] | None = fields
         self._machine: Machine | None = None
-        self._later: list[object] = []  # short, and an empty deque would cost 600 bytes an execution
+        self._later: list[object] | None = None  # made when needed: most executions wait with nothing in it
         self._in_flight: Commit | Restore | None = None
-        self._follow: list[Follow] = []
+        self._follow: Sequence[Follow] = ()
         self._turn_at = 0
-        self._pending: list[Applied] = []  # entries whose effect the next commit holds
+        self._pending: tuple[Applied, ...] = ()  # entries whose effect the next commit holds
         self._row_status = ""
-        self._row_live = ""
+        self._row_due: float | None = None
         self._handled = 0
         self._busy: bool | None = None  # what the dispatcher was told last
         self._leaving = False
@@ -121,7 +122,7 @@ class ExecutionActor(PooledActor):
             self._park_unread(fields, m.Park(PARK_UNREADABLE, str(error)))
             return
         self._row_status = cp.status
-        self._row_live = live_score(cp)
+        self._row_due = next_due(cp)
         flow = self._shard.registry.find(cp.meta.flow)
         self._machine = Machine(flow, cp)
         if flow is None:
@@ -138,11 +139,20 @@ class ExecutionActor(PooledActor):
             self._written(message.reply)
         elif isinstance(message, m.Drop):
             self._forget()
+        elif self._in_flight is not None or self._later:
+            self._postpone(message)
         else:
-            self._later.append(message)
+            self._handle(message)
         while self._later and self._in_flight is None and not self._leaving:
             self._handle(self._later.pop(0))
+        if not self._later:
+            self._later = None
         self._rest()
+
+    def _postpone(self, message: object, first: bool = False) -> None:
+        if self._later is None:
+            self._later = []
+        self._later.insert(0 if first else len(self._later), message)
 
     def on_stop(self) -> None:
         """Nothing of the flow's code runs when its execution leaves memory."""
@@ -218,7 +228,7 @@ class ExecutionActor(PooledActor):
     def _mail_handled(self, entry_id: str, command_id: str, outcome: bytes = b"") -> None:
         self._handled += 1
         if entry_id or command_id:
-            self._pending.append(Applied(entry_id, command_id, outcome))
+            self._pending = (*self._pending, Applied(entry_id, command_id, outcome))
 
     def _erred(self, message: m.StepErred) -> None:
         machine = self._machine
@@ -253,7 +263,7 @@ class ExecutionActor(PooledActor):
             self._forget()
             return
         cp = machine.checkpoint
-        live = live_score(cp)
+        due = next_due(cp)
         sets: list[tuple[str, bytes]] = []
         dels: list[str] = []
         for name, value in turn.fields.items():
@@ -271,14 +281,14 @@ class ExecutionActor(PooledActor):
             sets=sets,
             status_from=self._row_status,
             status_to=cp.status,
-            live=KEEP if live == self._row_live else live,
+            live=KEEP if due == self._row_due else score_of(due),
             dels=dels,
             applied=self._pending,
             event=_live_view(turn.follow),
             ended=cp.status in TERMINAL and self._row_status not in TERMINAL,
         )
-        self._row_live = live
-        self._pending = []
+        self._row_due = due
+        self._pending = ()
         self._in_flight = commit
         self._shard.mirror.send(self.actor_ref, commit)
 
@@ -304,7 +314,7 @@ class ExecutionActor(PooledActor):
         if isinstance(request, Restore):
             self._shard.observer(store_events.Healed(self._id))
             if self._pending:
-                follow, self._follow = self._follow, []
+                follow, self._follow = self._follow, ()
                 self._commit(Turn())
                 self._follow = follow
                 return
@@ -315,7 +325,7 @@ class ExecutionActor(PooledActor):
 
     def _restore(self, cp: Checkpoint, lost: Commit) -> None:
         """Redis lost acknowledged data: write the whole row as it should be now, under the same fence."""
-        self._pending = list(lost.applied)
+        self._pending = tuple(lost.applied)
         self._in_flight = Restore(
             partition=self._partition,
             execution_id=self._id,
@@ -331,7 +341,7 @@ class ExecutionActor(PooledActor):
         self._shard.mirror.send(self.actor_ref, self._in_flight)
 
     def _acknowledged(self) -> None:
-        follow, self._follow = self._follow, []
+        follow, self._follow = self._follow, ()
         for effect in follow:
             if isinstance(effect, StartAttempt):
                 self._start(effect)
@@ -341,6 +351,7 @@ class ExecutionActor(PooledActor):
                 self._arm(effect)
             elif isinstance(effect, DisarmTimer):
                 self.timers.cancel(effect.path)
+        self._turn_at = 0
         self._tell_busy()
 
     # What follows.
@@ -354,7 +365,7 @@ class ExecutionActor(PooledActor):
         if op is None or op.attempt != effect.attempt or cp.status != RUNNING:
             return
         if op.winding:
-            self._later.insert(0, m.NeverBegun(effect.path, effect.attempt))
+            self._postpone(m.NeverBegun(effect.path, effect.attempt), first=True)
             return
         if op.late_from is not None:
             late = max(0, self._now() - op.late_from)
@@ -397,7 +408,7 @@ class ExecutionActor(PooledActor):
         """Stop here; write nothing, run nothing."""
         self._leaving = True
         self._in_flight = None
-        self._later.clear()
+        self._later = None
         self.stop()
 
     def _close(self) -> None:

@@ -44,6 +44,8 @@ class InboxReader:
         self._after: dict[int, str] = {}
         self._changes: deque[tuple[int, bool]] = deque()  # (partition, gained) as Leases found out
         self._sweep_due = 0.0
+        self._lying_before: set[tuple[int, str]] = set()
+        self._due_before: set[str] = set()
         self._warned = False
         self.dispatcher: AnyRef
 
@@ -79,10 +81,10 @@ class InboxReader:
         fresh: list[int] = []
         while self._changes:
             partition, gained = self._changes.popleft()
+            self._after.pop(partition, None)
+            fresh = [each for each in fresh if each != partition]
             if gained:
                 fresh.append(partition)
-            else:
-                self._after.pop(partition, None)
         return fresh
 
     def _take_over(self, partitions: list[int]) -> None:
@@ -109,18 +111,26 @@ class InboxReader:
         return bool(entries)
 
     def _sweep(self) -> None:
-        """What no actor holds though it was read or is overdue: found and counted by the dispatcher."""
+        """What no actor holds though it was read or is overdue: found and counted by the dispatcher.
+
+        What came or became due a moment ago is on its way: it counts if the sweep before saw it too.
+        """
         self._sweep_due = self._clock.monotonic() + SWEEP_SECONDS
-        entries: list[Entry] = []
-        due: list[str] = []
         overdue = self._clock.now_ms() - OVERDUE_MS
+        lying: dict[tuple[int, str], Entry] = {}
+        due: set[str] = set()
         for partition, last in list(self._after.items()):
             if last != START:
-                old = self._store.scan(partition, START, SWEEP_MAX)
-                entries += [entry for entry in old if _order(entry.entry_id) <= _order(last)]
-            due += [execution_id for execution_id, _ in self._store.due(partition, overdue, SWEEP_MAX)]
-        if entries or due:
-            self.dispatcher.tell(Swept(entries, due))
+                for entry in self._store.scan(partition, START, SWEEP_MAX):
+                    if _order(entry.entry_id) <= _order(last):
+                        lying[partition, entry.entry_id] = entry
+            due.update([execution_id for execution_id, _ in self._store.due(partition, overdue, SWEEP_MAX)])
+        entries = [entry for key, entry in lying.items() if key in self._lying_before]
+        executions = sorted(due & self._due_before)
+        self._lying_before = set(lying)
+        self._due_before = due
+        if entries or executions:
+            self.dispatcher.tell(Swept(entries, executions))
 
 
 def _order(entry_id: str) -> tuple[int, int]:

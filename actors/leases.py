@@ -143,15 +143,15 @@ class Leases:
                 self._holdings.extend(grant.partition, self._until(sent))
                 if suspected or answer.retaken:
                     self._observer(store_events.Fenced(grant.partition, lost=False))
-                    self._checked(grant.partition, ours=True)
+                    self._checked(grant.partition)
             elif isinstance(answer, Lost):
                 self._lose(grant.partition, answer.holder)
         for partition in list(self._suspects):
-            self._checked(partition, ours=self._holdings.lease(partition) is not None)
+            self._checked(partition)
 
-    def _checked(self, partition: int, ours: bool) -> None:
+    def _checked(self, partition: int) -> None:
         self._suspects.discard(partition)
-        self.mirror.lease_checked(partition, ours)
+        self.mirror.lease_checked(partition, self._holdings.lease(partition))
 
     def _lose(self, partition: int, holder: str) -> None:
         logger.warning("partition %d is not ours any more (holder: %s)", partition, holder.split("|")[0] or "nobody")
@@ -159,7 +159,7 @@ class Leases:
         self._observer(store_events.Fenced(partition, lost=True))
         self.on_lost(partition)
         self.dispatcher.tell(m.PartitionLost(partition))
-        self._checked(partition, ours=False)
+        self._checked(partition)
 
     def _acquire(self) -> None:
         missing = [p for p in self._wanted if self._holdings.lease(p) is None]

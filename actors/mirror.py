@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -27,6 +28,7 @@ IDLE_SECONDS = 0.5
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 Order = tuple[AnyRef | None, "Commit | Restore | Load | DeadLetter"]
+FencedOrder = tuple[AnyRef | None, "Commit | Restore | DeadLetter"]
 
 
 class Sender(Protocol):
@@ -57,7 +59,8 @@ class Mirror:
         self._failpoints = failpoints
         self._queue: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._again: list[Order] = []
-        self._fenced: dict[int, list[Order]] = {}
+        self._fenced: dict[int, list[FencedOrder]] = {}
+        self._fence_lock = threading.Lock()
         self._troubles = 0
         self.busy = False
 
@@ -74,11 +77,13 @@ class Mirror:
         """Whether nothing is queued or in flight; fenced requests don't count."""
         return not self.busy and not self._again and self._queue.empty()
 
-    def lease_checked(self, partition: int, ours: bool) -> None:
-        """Leases has looked: send what was fenced again, or forget it. Called on Leases' thread."""
-        held = self._fenced.pop(partition, [])
-        if ours:
-            for order in held:
+    def lease_checked(self, partition: int, lease: str | None) -> None:
+        """Leases has looked: what was fenced under the lease that is ours (None: none is) is sent again, and what was
+        under an earlier one is forgotten: its actor is gone. Called on Leases' thread."""
+        with self._fence_lock:
+            held = self._fenced.pop(partition, [])
+        for order in held:
+            if order[1].lease == lease:
                 self._queue.put(order)
 
     def run_once(self, wait: float = IDLE_SECONDS) -> None:
@@ -130,7 +135,8 @@ class Mirror:
                 refused.append(order)
                 reason = reply.reason
             elif isinstance(reply, Fenced) and not isinstance(request, Load):
-                self._fenced.setdefault(request.partition, []).append(order)
+                with self._fence_lock:
+                    self._fenced.setdefault(request.partition, []).append((ref, request))
                 self._on_fenced(request.partition)
             elif ref is not None:
                 if isinstance(request, Load):

@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import hiredis
 
+from stepwell.store.link import pack
+
 __all__ = ["Bare", "Reply"]
 
 READ_BYTES = 1 << 18
@@ -56,7 +58,7 @@ class Bare:
 
     def call(self, *command: str | bytes | int) -> Reply:
         """One command and its reply."""
-        self.send(hiredis.pack_command(command))  # type: ignore[arg-type]
+        self.send(pack([list(command)]))
         return self.next()
 
     def batch(self, packed: bytes, count: int) -> Sequence[Reply]:

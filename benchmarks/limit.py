@@ -95,22 +95,21 @@ class Replay:
                 works.append(words)
         return cls(creates, works, url, keys, scripts)
 
-    @property
-    def commands(self) -> int:
-        """How many there are."""
-        return len(self.creates) + len(self.works)
-
-    def run(self, batch: int) -> float:
-        """Seconds for all of them on the emptied server, `batch` at a time.
+    def run(self, batch: int, redis_cpu: Callable[[], float]) -> tuple[float, float]:
+        """Send all of them to the emptied server, `batch` at a time: the seconds, and the server's CPU seconds.
 
         Raises:
             RuntimeError: a commit was not taken as it was in the run.
         """
         with Bare(self.url) as link:
             self._prepare(link)
-            taken = _send(link, self.creates, batch, lambda _, reply: reply == [b"CREATED"])
+            before = redis_cpu()
+            seconds = _send(link, self.creates, batch, lambda _, reply: reply == [b"CREATED"])
+            used = redis_cpu() - before
             works = self._with_entries(self._entries(link))
-            return taken + _send(link, works, batch, _is_fine)
+            before = redis_cpu()
+            seconds += _send(link, works, batch, _is_fine)
+            return seconds, used + redis_cpu() - before
 
     def _prepare(self, link: Bare) -> None:
         link.call("FLUSHALL", "SYNC")

@@ -54,9 +54,8 @@ def _limit(stage: Stage, replay: Replay, steps: int, repeats: int) -> tuple[floa
     best = (0.0, 0, 0.0)
     for _ in range(repeats):
         for batch in BATCHES:
-            before = stage.redis_cpu()
-            rate = steps / replay.run(batch)
-            best = max(best, (rate, batch, (stage.redis_cpu() - before) / steps))
+            seconds, cpu = replay.run(batch, stage.redis_cpu)
+            best = max(best, (steps / seconds, batch, cpu / steps))
     return best
 
 
@@ -66,7 +65,8 @@ def _rows(samples: list[_Sample], limit: float, batch: int, limit_cpu: float) ->
     steps = sum(sample.steps for sample in samples)
 
     def per_step(name: str) -> float:
-        return sum(getattr(sample.used, name) for sample in samples) / steps
+        total: float = sum(getattr(sample.used, name) for sample in samples)
+        return total / steps
 
     cpu = [sample.used.shard_cpu / sample.steps * 1000 for sample in samples]
     return [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -128,12 +128,13 @@ class LocalRun:
         self._later: list[tuple[int, str, bytes]] = []
         self._commands = 0
         self._machine = Machine(flow, cp)
-        self._runner: asyncio.Runner | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._write({})
 
     def __del__(self) -> None:
-        if getattr(self, "_runner", None) is not None:
-            self.close()
+        loop = getattr(self, "_loop", None)
+        if loop is not None:
+            loop.close()
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -221,10 +222,12 @@ class LocalRun:
         context = contextvars.copy_context()
         context.run(running_step.set, context_of(self.checkpoint, op, path, step, epoch=1))
         started = self.now_ms
+        if step.is_async:
+            _check_no_loop_runs()
         try:
             args, kwargs = copied_arguments(call)
             if step.is_async:
-                value = self._loop().run(_limited(step.fn(*args, **kwargs), step.timeout), context=context)
+                value = self._await(_limited(step.fn(*args, **kwargs), step.timeout), context)
             else:
                 value = context.run(step.fn, *args, **kwargs)
             raw = step.encode_result(value)
@@ -294,9 +297,10 @@ class LocalRun:
     def close(self) -> None:
         """Take the flow's code out of memory and close the event loop of async steps."""
         self._machine.close()
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
+        if self._loop is not None:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+            self._loop = None
 
     def _command(self, event: SignalSent | CancelAsked | RetryAsked) -> Outcome | None:
         return next((answer.outcome for answer in self.feed(event).answers), None)
@@ -337,10 +341,10 @@ class LocalRun:
         self.row["rev"] = str(self.checkpoint.rev).encode()
         self.row["updated_at"] = str(self.now_ms).encode()
 
-    def _loop(self) -> asyncio.Runner:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner
+    def _await(self, body: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(self._loop.create_task(body, context=context))
 
     def _waits(self) -> str:
         opened = self.checkpoint.open.items()
@@ -348,6 +352,14 @@ class LocalRun:
             f"signal {op.name!r} at {path}" if op.kind == SIGNAL else f"{path} ({op.status})" for path, op in opened
         ]
         return f"it waits for {', '.join(waits)}" if waits else "it waits for nothing"
+
+
+def _check_no_loop_runs() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError("async steps can't run here inside a running event loop: call run_local from a plain `def` test")
 
 
 async def _limited(body: Awaitable[Any], seconds: float | None) -> Any:

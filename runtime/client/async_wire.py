@@ -68,6 +68,7 @@ class AsyncWire:
         """The conversation's result. Errors of Redis are raised as StoreErrors that say what to do."""
         place = await self.join()
         ear = _Ear(self._idle, self._clock)
+        cancelled = _cancellations()
         try:
             move = next(conversation)
             while True:
@@ -76,6 +77,9 @@ class AsyncWire:
                 except StoreError as error:
                     move = conversation.throw(error)
                 else:
+                    if cancelled() > 0:
+                        # redis-py waits with asyncio.wait_for, which may lose a cancellation before Python 3.12.
+                        raise asyncio.CancelledError
                     move = conversation.send(answer)
         except StopIteration as end:
             await ear.keep()
@@ -126,6 +130,15 @@ class AsyncWire:
         if await asyncio.to_thread(place.revive):
             self._open(place)
         return None
+
+
+def _cancellations() -> Callable[[], int]:
+    """Counts how often the current task has been cancelled since now."""
+    task = asyncio.current_task()
+    if task is None:
+        return lambda: 0
+    before = task.cancelling()
+    return lambda: task.cancelling() - before
 
 
 class _Ear:

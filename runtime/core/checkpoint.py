@@ -18,8 +18,8 @@ from stepwell.core.status import TERMINAL
 Chain: TypeAlias = "tuple[str, bytes, Chain] | None"
 APPLIED_LIMIT = 64
 _NOTHING: Mapping[str, OpenOp] = MappingProxyType({})
-_NONE_LEFT: Mapping[str, LeftOpen] = MappingProxyType({})
-_NO_SIGNALS: Mapping[int, Signal] = MappingProxyType({})
+NONE_LEFT: Mapping[str, LeftOpen] = MappingProxyType({})
+NO_SIGNALS: Mapping[int, Signal] = MappingProxyType({})
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -40,12 +40,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
     facts: Chain = None
     attempts: Chain = None
     fact_count: int = 0
-    signals: Mapping[int, Signal] = _NO_SIGNALS
+    signals: Mapping[int, Signal] = NO_SIGNALS
     signal_seq: int = 0
     applied: tuple[str, ...] = ()
     cancelling: bool = False
     failed_path: str = ""  # the failure that the flow got last, while it has not declared anything since
-    left: Mapping[str, LeftOpen] = _NONE_LEFT  # what that failure, or a failing gather, left behind
+    left: Mapping[str, LeftOpen] = NONE_LEFT  # what that failure, or a failing gather, left behind
     error: TerminalError | None = None
     failures: tuple[TerminalError, ...] = ()  # terminal errors that a retry superseded
     result: bytes | None = None

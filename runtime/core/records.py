@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from stepwell.core.status import STEP_COMPLETED
+
 FORMAT = 1
 NO_VALUE = msgspec.Raw(b"")  # the same object everywhere: fields at their default are left out by identity
 OpKind = Literal["step", "timer", "signal"]
@@ -70,17 +72,21 @@ class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A recorded outcome of an operation: field `r:<path>`. Replay delivers facts in the order of `seq`."""
+    """A recorded outcome of an operation: field `r:<path>`. Replay delivers facts in the order of `seq`.
+
+    The defaults are those of a step that completed at its first attempt: they are not written, since every step of
+    every execution in memory would pay for them.
+    """
 
     seq: int
-    kind: OpKind
-    status: str
     token: str
     declared_at: int
     ended_at: int
+    kind: OpKind = STEP
+    status: str = STEP_COMPLETED
     value: msgspec.Raw = NO_VALUE
     error: Failure | None = None
-    attempt: int = 0
+    attempt: int = 1
     started_at: int | None = None
     interruptions: int = 0
     generation: int = 0
@@ -144,6 +150,13 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 encode = msgspec.json.Encoder().encode
+
+
+def encode_kept(record: Fact | Attempt) -> bytes:
+    """The same for what stays in memory: a copy of just its size, since the encoder's own bytes keep a margin."""
+    return bytes(memoryview(encode(record)))
+
+
 decode_meta = msgspec.json.Decoder(Meta).decode
 decode_open = msgspec.json.Decoder(OpenOp).decode
 decode_fact = msgspec.json.Decoder(Fact).decode

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from stepwell.core import records
-from stepwell.core.checkpoint import Chain, Checkpoint, newest_first, oldest_first
+from stepwell.core.checkpoint import NO_SIGNALS, NONE_LEFT, Chain, Checkpoint, newest_first, oldest_first
 from stepwell.core.errors import StepwellError
 from stepwell.core.rules.steps import ATTEMPTS_KEPT
 from stepwell.core.status import STATUSES
@@ -32,6 +34,7 @@ def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes) -> Chec
                 f"row of {execution_id} has format {meta.format}, this version reads up to {records.FORMAT}:"
                 " upgrade this worker"
             )
+        meta = replace(meta, flow=sys.intern(meta.flow))  # one string for all executions of a flow
         opened: dict[str, records.OpenOp] = {}
         signals: dict[int, records.Signal] = {}
         facts: list[tuple[int, str, bytes]] = []
@@ -85,12 +88,12 @@ def _assemble(
         facts=_chain(facts),
         attempts=_chain(attempts),
         fact_count=len(facts),
-        signals=dict(sorted(signals.items())),
+        signals=dict(sorted(signals.items())) if signals else NO_SIGNALS,
         signal_seq=max(signals, default=0),
         applied=records.decode_names(fields.get("applied", b"[]")),
         cancelling="cancelling" in fields,
         failed_path=fields.get("failed", b"").decode(),
-        left=records.decode_left(fields.get("left", b"{}")),
+        left=records.decode_left(fields["left"]) if "left" in fields else NONE_LEFT,
         error=records.decode_error(error) if error is not None else None,
         failures=records.decode_failures(fields.get("failures", b"[]")),
         result=fields.get("result"),

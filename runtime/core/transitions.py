@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -52,15 +53,25 @@ def settle(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint if status == checkpoint.status else replace(checkpoint, status=status)
 
 
-def live_score(checkpoint: Checkpoint) -> str:
-    """Score of the execution in its partition's `live` set: next due time in ms, `0` now, `+inf` untimed,
-    `drop` for an execution that has ended."""
+def next_due(checkpoint: Checkpoint) -> float | None:
+    """When the execution has to be looked at next, in ms: 0 now, infinity for an untimed wait, None once it ended."""
     status = checkpoint.status
     if status in (RUNNING, QUEUED):
-        return "0"
+        return 0
     if status in TERMINAL:
-        return "drop"
+        return None
     if status == PARKED:
-        return "+inf"
-    due = min((op.due_at for op in checkpoint.open.values() if op.due_at is not None), default=None)
-    return "+inf" if due is None else str(due)
+        return math.inf
+    return min((op.due_at for op in checkpoint.open.values() if op.due_at is not None), default=math.inf)
+
+
+def score_of(due: float | None) -> str:
+    """That time as a score of the partition's `live` set; `drop` takes the execution out."""
+    if due is None:
+        return "drop"
+    return "+inf" if due == math.inf else str(due)
+
+
+def live_score(checkpoint: Checkpoint) -> str:
+    """Score of the execution in its partition's `live` set."""
+    return score_of(next_due(checkpoint))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 __all__ = ["main"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] = ()) -> int:
     """Run the demo with command line arguments (`--keep`, `--seed N`); 0 if every promise held, else 1."""
     from stepwell.demo.command import main as run
 

@@ -46,14 +46,9 @@ class Habits:
         chance = Random(seed)
         shuffled = chance.sample(list(orders), len(orders))
         # Half of the broken ones record the effect and never say so: those a retry must not do again.
-        self.broken: dict[Pair, Habit] = {
-            pair: habit
-            for pair, habit in zip(
-                zip(shuffled[:BROKEN], cycle(steps), strict=False),
-                cycle((Habit.UNAVAILABLE, Habit.UNAVAILABLE, Habit.RESET, Habit.RESET)),
-                strict=False,
-            )
-        }
+        kinds = cycle((Habit.UNAVAILABLE, Habit.UNAVAILABLE, Habit.RESET, Habit.RESET))
+        broken = zip(shuffled[:BROKEN], cycle(steps), strict=False)
+        self.broken: dict[Pair, Habit] = dict(zip(broken, kinds, strict=False))
         rest = [(order, step) for order in orders for step in steps if (order, step) not in self.broken]
         chance.shuffle(rest)
         self.courses: dict[Pair, tuple[Habit, ...]] = {}

@@ -105,7 +105,10 @@ class Ledger:
             return row.lastrowid or 0, earlier
 
     def effect(self, request: int, order: str, step: str, key: str) -> str:
-        """Record the effect, unless one with this key is there already; the receipt that belongs to the key."""
+        """Record the effect, unless one with this key is there already; the receipt that belongs to the key.
+
+        Without a key each request is a new one.
+        """
         with self._lock:
             known = self._db.execute("SELECT receipt FROM answers WHERE key = ?", (key,)).fetchone()
             if known is not None:
@@ -116,7 +119,8 @@ class Ledger:
                 'INSERT INTO effects (at, "order", step, key, receipt) VALUES (?, ?, ?, ?, ?)',
                 (self._now(), order, step, key, receipt),
             )
-            self._db.execute("INSERT INTO answers VALUES (?, ?)", (key, receipt))
+            if key:
+                self._db.execute("INSERT INTO answers VALUES (?, ?)", (key, receipt))
             self._db.execute("UPDATE requests SET recorded = 1 WHERE id = ?", (request,))
             self._db.execute("COMMIT")
             return receipt
@@ -149,7 +153,7 @@ def read_requests(path: Path) -> list[Request]:
     """All requests in the order of their arrival."""
     query = 'SELECT arrived, ended, "order", step, key, attempt, outcome, recorded, asked FROM requests ORDER BY id'
     with contextlib.closing(sqlite3.connect(path)) as db:
-        return [Request(*row[:7], recorded=bool(row[7]), asked=row[8]) for row in db.execute(query)]
+        return [Request(r[0], r[1], r[2], r[3], r[4], r[5], r[6], bool(r[7]), r[8]) for r in db.execute(query)]
 
 
 def read_effects(path: Path) -> list[Effect]:

@@ -65,10 +65,10 @@ class Receiver(ThreadingHTTPServer):
             self.repaired = True
         return self.gate.waiting
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         """Stay silent where the peer has gone: its worker was killed. Anything else is shown."""
         if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

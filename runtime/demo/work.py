@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -37,8 +38,9 @@ def _is_flow(value: object) -> bool:
 
 
 def _end_with_stdin(worker: Worker) -> None:
-    # Unbuffered: the interpreter's end must not wait for a lock that this thread holds.
-    sys.stdin.buffer.raw.read()
+    # Not by sys.stdin: the interpreter's end would wait for the lock that a reading thread holds.
+    while os.read(0, 1024):
+        continue
     worker.end()
 
 

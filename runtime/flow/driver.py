@@ -86,6 +86,9 @@ class Moves:
         self.end: FlowReturned | FlowRaised | None = None
 
 
+NO_MOVES = Moves()
+
+
 class Driver:
     """Runs one execution's flow code. All calls come from one thread at a time."""
 
@@ -96,7 +99,7 @@ class Driver:
         self._state = Driving()
         self._pending: dict[str, tuple[Leaf, _Branch]] = {}
         self._ready: list[tuple[_Branch, Any, BaseException | None]] = []  # an empty deque would cost 600 bytes
-        self._moves = Moves()
+        self._moves = NO_MOVES
         self.ended = True
         with self._driving():
             self._root = _Branch(flow.fn(**arguments), "", None, 0, False)
@@ -201,6 +204,7 @@ class Driver:
                 self._advance(branch, value, error)
         finally:
             driving.reset(token)
+            self._moves = NO_MOVES  # a waiting flow keeps nothing of its last move
         return moves
 
     def _advance(self, branch: _Branch, value: Any, error: BaseException | None) -> None:

@@ -75,9 +75,7 @@ def _load_file(target: str) -> ModuleType:
     _put_on_path(root)
     module = _import(name, target)
     if not _is_at(module, path):
-        raise FlowLoadError(
-            f"{target} is hidden by another module named {name!r} ({module.__file__}): rename the file"
-        )
+        raise FlowLoadError(f"{target} is hidden by another module named {name!r} ({module.__file__}): rename the file")
     return module
 
 

@@ -88,7 +88,7 @@ def codes_of(flow: FlowLike) -> list[Code]:
         if code is None:
             continue
         found[fn] = code
-        waiting += [value for value in _named(code) if _is_helper(value, flow)]
+        waiting += [value for value in _named(code) if isinstance(value, FunctionType) and _is_helper(value, flow)]
     return list(found.values())
 
 
@@ -110,8 +110,8 @@ def _named(code: Code) -> Iterator[object]:
         yield value.fn if isinstance(value, Flow) else value
 
 
-def _is_helper(value: object, flow: FlowLike) -> bool:
-    return isinstance(value, FunctionType) and value.__module__ == flow.fn.__module__
+def _is_helper(fn: FunctionType, flow: FlowLike) -> bool:
+    return fn.__module__ == flow.fn.__module__
 
 
 def _read(fn: FunctionType) -> Code | None:

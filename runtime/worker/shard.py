@@ -14,6 +14,7 @@ import redis
 from stepwell.actors.bus import Bus
 from stepwell.actors.dispatcher import Dispatcher
 from stepwell.actors.execution import Shard
+from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
 from stepwell.actors.kit.clock import SystemClock
@@ -56,6 +57,7 @@ class ShardParts:
     on_failure: Callable[[str], None]
     on_dead_letter: Callable[[object, str], None]
     on_trouble: Callable[[], None]
+    failpoints: Failpoints = NO_FAILPOINTS
 
 
 class RunningShard:
@@ -93,6 +95,7 @@ class RunningShard:
             self.clock.monotonic,
             parts.observer,
             self._leases.recheck,
+            parts.failpoints,
         )
         self.runner = StepRunner(self.clock, self.holdings, parts.threads)
         self._reader = InboxReader(
@@ -155,6 +158,8 @@ class RunningShard:
         inbox_loop.stop(STOP_SECONDS)
         idle = threading.Event()
         self.runner.close_intake(idle.set)
+        if self.runner.running:
+            logger.info("nothing new starts; up to %g s for %d running steps", grace, self.runner.running)
         deadline = self.clock.monotonic() + grace
         while not idle.is_set() and not hurry.is_set() and self.clock.monotonic() < deadline:
             hurry.wait(0.02) if self.runner.running else idle.wait(0.02)

@@ -15,6 +15,7 @@ from typing import Self
 import redis
 
 from stepwell.actors.bus import Bus, Subscriber
+from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.client.address import Place, resolve
 from stepwell.core.errors import DefinitionError, StoreError
 from stepwell.core.partition import DEFAULT_PARTITIONS
@@ -60,6 +61,7 @@ class Worker:
         metrics_port: int | None = None,
         metrics_host: str = "0.0.0.0",
         subscribers: Iterable[Subscriber] = (),
+        failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
         self.registry = Registry(flows)
         if not len(self.registry):
@@ -75,6 +77,7 @@ class Worker:
             metrics_host=metrics_host,
         )
         self._subscribers = tuple(subscribers)
+        self._failpoints = failpoints
         self._place: Place | None = None
         self._shard: RunningShard | None = None
         self._telemetry: Telemetry | None = None
@@ -175,6 +178,7 @@ class Worker:
                 on_failure=self._failed,
                 on_dead_letter=self._telemetry.undelivered,
                 on_trouble=self._revive,
+                failpoints=self._failpoints,
             )
         )
         self._shard.start()

@@ -201,6 +201,7 @@ def _brought_back(left: LeftOpen, now: int) -> OpenOp:
 def _supersede(cp: Checkpoint, error: TerminalError) -> Step:
     """Mark the facts that the failure made, so that replay comes to the same point with them undone."""
     facts: Chain = None
+    kept = 0
     effects: list[Effect] = []
     for path, raw in oldest_first(cp.facts):
         if path in error.open:
@@ -211,7 +212,8 @@ def _supersede(cp: Checkpoint, error: TerminalError) -> Step:
             raw = encode(replace(decode_fact(raw), cancel=False))
             effects.append(Write("r:" + path, raw))
         facts = (path, raw, facts)
-    return replace(cp, facts=facts), effects
+        kept += 1
+    return replace(cp, facts=facts, fact_count=kept), effects
 
 
 def _cancel_undriven(cp: Checkpoint, now: int) -> Step:

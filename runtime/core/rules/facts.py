@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from stepwell.core import events
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import Deliver, DisarmTimer, Effect, Emit, Erase, Write
-from stepwell.core.records import NO_VALUE, STEP, Fact, Failure, LeftOpen, OpenOp, encode
+from stepwell.core.records import NO_VALUE, STEP, Fact, Failure, LeftOpen, OpenOp, encode, encode_kept
 from stepwell.core.status import OP_WAITING, STEP_BACKOFF, STEP_CANCELLED, STEP_FAILED, STEP_RUNNING
 
 Step = tuple[Checkpoint, list[Effect]]
@@ -49,7 +49,7 @@ def record(
         cancel=cancel,
         name=op.name if op.kind != STEP else "",
     )
-    raw = encode(fact)
+    raw = encode_kept(fact)
     opened = dict(cp.open)
     del opened[path]
     cp = replace(cp, seq=seq, open=opened, facts=(path, raw, cp.facts), fact_count=cp.fact_count + 1)

@@ -11,7 +11,7 @@ from stepwell.core import events
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import ArmTimer, Effect, Emit, Erase, StartAttempt, Write
 from stepwell.core.inputs import AttemptFailed, AttemptSucceeded, NotStarted, Resumed, TimerFired
-from stepwell.core.records import STEP, TIMER, Attempt, Failure, OpenOp, encode
+from stepwell.core.records import STEP, TIMER, Attempt, Failure, OpenOp, encode_kept
 from stepwell.core.rules.facts import NULL, Step, cancel_now, fail, leave, record, reopen
 from stepwell.core.status import (
     OP_TIMED_OUT,
@@ -183,7 +183,7 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
 
 
 def _log_attempt(cp: Checkpoint, path: str, attempt: Attempt) -> Step:
-    field, raw = f"a:{path}:{attempt.n}", encode(attempt)
+    field, raw = f"a:{path}:{attempt.n}", encode_kept(attempt)
     effects: list[Effect] = [Write(field, raw)]
     outdated = attempt.n - ATTEMPTS_KEPT
     if outdated > ATTEMPTS_KEPT:

@@ -137,13 +137,8 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_plain_value_comes_back_or_is_refused(value: object) -> None:
-    try:
-        raw = codec.encode(value, "it")
-    except PayloadError as error:
-        assert "surrogates" in str(error)
-        return
-    assert codec.decode_plain(raw) == value
+def test_any_plain_value_comes_back(value: object) -> None:
+    assert codec.decode_plain(codec.encode(value, "it")) == value
 
 
 class Opaque:
@@ -234,7 +229,9 @@ def test_an_annotation_that_no_payload_can_have_is_a_type_error() -> None:
 
 
 def test_equal_inputs_have_equal_canonical_bytes() -> None:
-    assert codec.canonical({"b": 1, "a": {"d": 1, "c": 2}}, "it") == codec.canonical({"a": {"c": 2, "d": 1}, "b": 1}, "")
+    assert codec.canonical({"b": 1, "a": {"d": 1, "c": 2}}, "it") == codec.canonical(
+        {"a": {"c": 2, "d": 1}, "b": 1}, ""
+    )
     assert codec.canonical({"a": 1}, "it") != codec.canonical({"a": "1"}, "it")
 
 

@@ -16,6 +16,7 @@ from stepwell.core.rules.commands import SIGNALS_BUFFERED_MAX
 from stepwell.core.status import STATUSES
 from stepwell.testing import LocalRun, local_execution
 
+
 @step(retry=Retry(max_attempts=2))
 def shaky() -> str:
     raise OSError("down")
@@ -229,7 +230,7 @@ def test_what_comes_late_does_not_touch_an_execution_that_rests(situation: Situa
 
 
 @pytest.mark.parametrize("situation", [queued, running, backing_off, signal_wait, sleeping], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("event", EVENTS[4:] + [inputs.NotStarted(1, "shaky", 1)], ids=repr)
+@pytest.mark.parametrize("event", [*EVENTS[4:], inputs.NotStarted(1, "shaky", 1)], ids=repr)
 def test_a_stale_result_does_not_touch_a_living_execution(situation: Situation, event: inputs.Input) -> None:
     run = situation()
     row = dict(run.row)
@@ -254,6 +255,17 @@ def test_parking_stops_everything_and_retry_brings_it_back(situation: Situation)
     for path, op in opened.items():
         now = run.checkpoint.open[path]
         assert (now.token, now.attempt, now.status) == (op.token, op.attempt, op.status)
+
+
+@pytest.mark.parametrize(("situation", "path"), [(backing_off, "shaky"), (sleeping, "sleep")])
+def test_a_timer_that_was_on_its_way_when_the_execution_was_parked_does_nothing(
+    situation: Situation, path: str
+) -> None:
+    run = situation()
+    run.feed(inputs.ParkAsked(run.now_ms, "crashed"))
+    row = dict(run.row)
+    run.feed(inputs.TimerFired(run.now_ms + 60_000, path))
+    assert (run.row, run.running) == (row, {})
 
 
 def test_an_execution_that_is_parked_while_it_cancels_can_be_cancelled_for_good() -> None:

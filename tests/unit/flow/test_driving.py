@@ -352,6 +352,19 @@ def test_a_branch_that_never_starts_leaves_no_warning() -> None:
     assert paths(run) == []
 
 
+def test_a_step_declared_beside_a_branch_that_raises_at_once_is_taken_back() -> None:
+    async def bad() -> None:
+        raise ValueError("at once")
+
+    @flow
+    async def mixed() -> None:
+        await gather(double(1), sleep(5), bad())
+
+    run = local_execution(mixed)
+    assert run.checkpoint.status == "error"
+    assert [sorted(fields) for fields in run.commits] == [["ended_at", "error", "started_at"]]
+
+
 def test_a_failing_step_in_a_helper_travels_up_to_the_flow() -> None:
     async def helper() -> None:
         await fail()

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from stepwell import ExecutionFailed, FatalError, SignalTimeout, days, flow, gather, hours, minutes, sleep, step, wait_for
+from stepwell import (
+    ExecutionFailed,
+    FatalError,
+    SignalTimeout,
+    days,
+    flow,
+    gather,
+    hours,
+    minutes,
+    sleep,
+    step,
+    wait_for,
+)
 from stepwell.core.errors import InvalidName, UsageError
 from stepwell.core.inputs import TimerFired
 from stepwell.testing import START_MS, LocalRun, local_execution, run_local

@@ -1,0 +1,94 @@
+"""The commands' one entrance: options of the program itself, and what an error means for the exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+from typer.main import get_command
+
+from stepwell.cli import executions, explain, looking, scaffold, working
+from stepwell.cli.session import Session, Verbose
+from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, StepwellError
+from stepwell.core.messages import message_of
+
+__all__ = ["app", "program", "run_command"]
+
+FAILED: Final = 1
+REFUSED: Final = 2
+INTERRUPTED: Final = 130
+
+app = typer.Typer(
+    name="stepwell",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 the execution failed or was cancelled, 2 it could not be done as asked.",
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"stepwell {version('stepwell')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    verbose: Verbose = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Durable flows on Redis: steps retry with growing backoff and keep one idempotency key for ever."""
+
+
+for module in (working, executions, looking, explain, scaffold):
+    module.add_to(app)
+
+
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; whatever went wrong is one sentence, and a traceback with `-v`."""
+    own = Session()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        get_command(app)(args=given, prog_name="stepwell", obj=own)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except KeyboardInterrupt:
+        own.remark("stepwell: interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; nothing more may be written at exit.
+        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+        return 0
+    except Exception as error:
+        return _explained(own, error)
+    return 0
+
+
+def _explained(own: Session, error: Exception) -> int:
+    if own.verbose:
+        own.remark("".join(traceback.format_exception(error)).rstrip())
+    if isinstance(error, ExecutionFailed):
+        own.fail(message_of(error), "ExecutionFailed", execution=error.execution_id, failure=error.error)
+        if not own.json:
+            own.remark(
+                f"look at it: stepwell show {error.execution_id}; try it again: stepwell retry {error.execution_id}"
+            )
+        return FAILED
+    if isinstance(error, ExecutionCancelled):
+        own.fail(message_of(error), "ExecutionCancelled", execution=error.execution_id)
+        return FAILED
+    if isinstance(error, StepwellError | TimeoutError):
+        own.fail(message_of(error), type(error).__name__)
+        return REFUSED
+    hint = "" if own.verbose else "; -v shows where"
+    own.fail(f"unexpected {type(error).__name__}: {message_of(error)}{hint}", type(error).__name__)
+    return REFUSED

@@ -1,0 +1,195 @@
+"""`start`, `result`, `retry`, `cancel`, `signal`: commands that change executions or wait for them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_client, session
+from stepwell.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from stepwell.client import CommandResult
+
+__all__ = ["ExecutionId", "add_to", "cancel", "read_json", "result", "retry", "signal", "start"]
+
+ExecutionId = Annotated[str, typer.Argument(metavar="ID", help="The execution's id.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", help="Wait no longer than this; then exit with 2.", min=0.0),
+]
+_BIGGEST_FILE = 64 * 1024 * 1024
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command(
+        epilog='Examples:\n\nstepwell start checkout --input \'{"order": "A1"}\' --id A1\n\n'
+        "stepwell start checkout --input @order.json --wait --timeout 60"
+    )(start)
+    app.command(epilog="Example:\n\nstepwell result A1 --timeout 60")(result)
+    app.command(epilog="Example:\n\nstepwell retry A1")(retry)
+    app.command(epilog="Example:\n\nstepwell cancel A1")(cancel)
+    app.command(epilog='Examples:\n\nstepwell signal A1 approval --payload \'{"by": "Ada"}\'\n\nstepwell signal A1 go')(
+        signal
+    )
+
+
+def start(
+    context: typer.Context,
+    flow: Annotated[str, typer.Argument(metavar="FLOW", help="Name of the flow.")],
+    input: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="JSON|@FILE",
+            help="The flow's keyword arguments as a JSON object; @FILE reads it from a file, @- from stdin.",
+        ),
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Id of the execution; the same start again finds the same execution."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the result.")] = False,
+    timeout: Timeout = None,
+    unchecked: Annotated[
+        bool, typer.Option("--unchecked", help="Don't ask living workers whether they know the flow and its input.")
+    ] = False,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start an execution and print its id; with --wait, wait for it and print its result."""
+    own = session(context)
+    given = None if input is None else read_json("--input", input)
+    if given is not None and not isinstance(given, dict):
+        raise UsageError(f'--input is no JSON object of the flow\'s arguments, such as \'{{"order": "A1"}}\': {input}')
+    if timeout is not None and not wait:
+        raise UsageError("--timeout says how long --wait may take: give both or none")
+    with open_client(redis, data) as client:
+        execution_id = client.start(flow, given, id, unchecked=unchecked)
+        if not client.workers():
+            own.remark(f"execution {execution_id} is queued; no worker is running: start one with `stepwell run FILE`")
+        if not wait:
+            own.answer_json({"id": execution_id}) if own.json else own.answer(execution_id)
+            return
+        if not own.json and id is None:
+            own.remark(f"execution {execution_id}")
+        try:
+            value = client.result(execution_id, timeout)
+        except KeyboardInterrupt:
+            own.remark(f"the execution goes on: stepwell result {execution_id}")
+            raise
+        _show_result(own, execution_id, value)
+
+
+def result(
+    context: typer.Context,
+    id: ExecutionId,
+    timeout: Timeout = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Wait for an execution's end and print its result as JSON."""
+    with open_client(redis, data) as client:
+        _show_result(session(context), id, client.result(id, timeout))
+
+
+def retry(
+    context: typer.Context,
+    id: ExecutionId,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Bring a failed execution back with the same idempotency keys, un-park a parked one, or end a backoff now."""
+    with open_client(redis, data) as client:
+        _tell(session(context), "retry", id, client.retry(id))
+
+
+def cancel(
+    context: typer.Context,
+    id: ExecutionId,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Cancel an execution, once the attempts that run have ended."""
+    with open_client(redis, data) as client:
+        _tell(session(context), "cancel", id, client.cancel(id))
+
+
+def signal(
+    context: typer.Context,
+    id: ExecutionId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The signal's name, as in wait_for(NAME).")],
+    payload: Annotated[
+        str | None,
+        typer.Option("--payload", metavar="JSON|@FILE", help="What wait_for(NAME) returns; null by default."),
+    ] = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Send a signal to an execution, for its `await wait_for(NAME)`."""
+    value = None if payload is None else read_json("--payload", payload)
+    with open_client(redis, data) as client:
+        _tell(session(context), "signal", id, client.signal(id, name, value))
+
+
+def read_json(option: str, text: str) -> object:
+    """The JSON value of an option: written out, or in the file that `@FILE` names. Raises UsageError."""
+    where = option
+    if text.startswith("@"):
+        where = f"{option} {text}"
+        text = _read_file(option, text[1:])
+    try:
+        value: object = json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{where} is not JSON ({error}): quote it for your shell, or use {option} @FILE") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where} is not JSON that can be stored: {error or 'it is nested too deeply'}") from error
+    return value
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _read_file(option: str, name: str) -> str:
+    try:
+        raw = sys.stdin.buffer.read(_BIGGEST_FILE) if name == "-" else Path(name).read_bytes()
+        return raw.decode("utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(f"the file that {option} @{name} names can't be read: {reason}: check its path") from error
+    except ValueError as error:
+        raise UsageError(f"the file that {option} @{name} names is not UTF-8 text: save it as UTF-8 JSON") from error
+
+
+def _show_result(own: Session, execution_id: str, value: object) -> None:
+    if own.json:
+        own.answer_json({"id": execution_id, "result": value})
+    else:
+        own.answer_json(value)
+
+
+def _tell(own: Session, verb: str, execution_id: str, told: CommandResult) -> None:
+    if own.json:
+        own.answer_json({"id": execution_id, "applied": told.applied, "status": told.status, "note": told.note})
+        return
+    if told.applied is None:
+        own.answer(f"{verb} of {execution_id} was sent, but not applied yet (it is {told.status}): {told.note}")
+        return
+    note = f": {told.note}" if told.note else ""
+    own.answer(f"{verb} of {execution_id} done{note}; it is {told.status} now")

@@ -1,0 +1,111 @@
+"""`show`, `list`, `dead`: commands that only look."""
+
+from __future__ import annotations
+
+import json as json_format
+import time
+from typing import Annotated
+
+import typer
+
+from stepwell.cli.executions import ExecutionId
+from stepwell.cli.session import Data, Json, Redis, Verbose, columns, open_client, session
+from stepwell.cli.timeline import duration, timeline, utc
+
+__all__ = ["add_to", "dead", "listing", "show"]
+
+Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Show at most so many.", min=1)]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command(epilog="Examples:\n\nstepwell show A1\n\nstepwell show A1 --json | jq .error")(show)
+    app.command(name="list", epilog="Examples:\n\nstepwell list\n\nstepwell list --status error --flow checkout")(
+        listing
+    )
+    app.command(epilog="Example:\n\nstepwell dead --limit 20")(dead)
+
+
+def show(
+    context: typer.Context,
+    id: ExecutionId,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show an execution: its steps with their attempts and backoffs on a time axis, and what to do if it failed."""
+    own = session(context)
+    with open_client(redis, data) as client:
+        found = client.describe(id)
+        idle = found["status"] == "queued" and not client.workers()
+    if own.json:
+        own.answer_json(found)
+        return
+    own.answer_lines(timeline(found, int(time.time() * 1000), own.width, own.ascii))
+    if idle:
+        own.remark("no worker is running: start one with `stepwell run FILE`")
+
+
+def listing(
+    context: typer.Context,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="S", help="Only those of this status, such as error or waiting.")
+    ] = None,
+    flow: Annotated[str | None, typer.Option("--flow", metavar="NAME", help="Only those of this flow.")] = None,
+    limit: Limit = 100,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """List executions, those first that reached their status last."""
+    own = session(context)
+    with open_client(redis, data) as client:
+        found = client.list(status, flow, limit)
+    if own.json:
+        own.answer_json(found)
+        return
+    if not found:
+        wanted = " ".join(
+            word for word in (f"of status {status}" if status else "", f"of flow {flow}" if flow else "") if word
+        )
+        own.remark(f"there is no execution {wanted}".rstrip())
+        return
+    now = int(time.time() * 1000)
+    rows = [["ID", "STATUS", "CREATED", "CHANGED", "FLOW"]]
+    rows += [[e["id"], e["status"], utc(e["created_at"]), _ago(now, e["updated_at"]), e["flow"]] for e in found]
+    own.answer_lines(columns(rows, own.width))
+    if len(found) == limit:
+        own.remark(f"the first {limit}; --limit shows more")
+
+
+def dead(
+    context: typer.Context,
+    limit: Limit = 100,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """List dead letters: commands that could not be applied, with the reason."""
+    own = session(context)
+    with open_client(redis, data) as client:
+        found = client.dead(limit)
+    if own.json:
+        own.answer_json(found)
+        return
+    if not found:
+        own.remark("there are no dead letters")
+        return
+    rows = [["AT", "PARTITION", "ENTRY", "REASON", "WHAT"]]
+    rows += [[utc(e["at"]), str(e["partition"]), e["entry"], e["reason"], _compact(e["fields"])] for e in found]
+    own.answer_lines(columns(rows, own.width))
+
+
+def _ago(now: int, then: int | None) -> str:
+    return "" if then is None else f"{duration(max(0, now - then))} ago"
+
+
+def _compact(value: object) -> str:
+    return json_format.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,196 @@
+"""One run of a command: how it speaks to its user, and the options that many commands share."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
+
+import typer
+
+from stepwell.core.redact import redact
+
+if TYPE_CHECKING:
+    from stepwell.client.address import Address
+    from stepwell.client.client import Client
+
+__all__ = [
+    "Data",
+    "Json",
+    "Line",
+    "Redis",
+    "Session",
+    "Verbose",
+    "columns",
+    "cut",
+    "open_client",
+    "plain",
+    "resolved",
+    "session",
+]
+
+Line = Sequence[tuple[str, str]]
+"""A line for the screen: pieces of text, each with a style (a key of `STYLES`)."""
+
+PIPED_WIDTH: Final = 100
+# What a row or an error holds must not steer the terminal.
+_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+STYLES: Final[dict[str, str | None]] = {
+    "": None,
+    "good": "green",
+    "bad": "red",
+    "busy": "yellow",
+    "dim": "bright_black",
+}
+
+
+@dataclass
+class Session:
+    """What the options say about output, and the output itself. stdout is for answers, stderr for remarks."""
+
+    json: bool = False
+    verbose: bool = False
+
+    def answer(self, text: str) -> None:
+        """Print a line of the answer."""
+        print(text)
+
+    def answer_json(self, value: object) -> None:
+        """Print the answer as one JSON document."""
+        print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+
+    def answer_lines(self, lines: Iterable[Line]) -> None:
+        """Print lines, in colours where a terminal shows them; what its encoding lacks is replaced."""
+        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        encoding = sys.stdout.encoding or "utf-8"
+        for line in lines:
+            safe = [(piece.translate(_CONTROL), style) for piece, style in line]
+            text = "".join(_styled(piece, style) if coloured else piece for piece, style in safe).rstrip()
+            print(text.encode(encoding, "replace").decode(encoding))
+
+    def flush(self) -> None:
+        """Let a reader see now what was printed."""
+        sys.stdout.flush()
+
+    def remark(self, text: str) -> None:
+        """Print something that is not the answer, without credentials."""
+        print("\n".join(each.translate(_CONTROL) for each in redact(text).split("\n")), file=sys.stderr)
+
+    def fail(self, text: str, kind: str, **more: object) -> None:
+        """Print why the command did not succeed."""
+        if self.json:
+            self.answer_json({"error": {"type": kind, "message": redact(text), **more}})
+        else:
+            self.remark(f"stepwell: {text}")
+
+    @property
+    def width(self) -> int:
+        """Columns that lines may have."""
+        return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if sys.stdout.isatty() else PIPED_WIDTH
+
+    @property
+    def ascii(self) -> bool:
+        """Whether the output can show ASCII only."""
+        return not _shows(sys.stdout, "█·✗▶─…")
+
+
+def session(context: typer.Context) -> Session:
+    """The session of a command's context."""
+    found = context.find_root().obj
+    assert isinstance(found, Session)
+    return found
+
+
+def plain(line: Line) -> str:
+    """A line's text."""
+    return "".join(text for text, _ in line).rstrip()
+
+
+def columns(rows: Sequence[Sequence[str]], width: int) -> list[Line]:
+    """A table whose first row is its heading; the last column is cut where a line would be wider than `width`."""
+    if not rows:
+        return []
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    left = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    lines: list[Line] = []
+    for number, row in enumerate(rows):
+        cells = [cell.ljust(size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
+        last = cut(" ".join(row[-1].split()), max(12, width - left))
+        lines.append([("  ".join([*cells, last]).rstrip(), "dim" if number == 0 else "")])
+    return lines
+
+
+def cut(text: str, width: int) -> str:
+    """The text, with its end left out where it has more than `width` characters."""
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def open_client(redis: str | None, data: Path | None) -> Client:
+    """The client of the server that the options name."""
+    from stepwell.client import Client
+
+    address = resolved(redis, data)
+    return Client(address.url) if address.url is not None else Client(data_dir=address.data_dir)
+
+
+def resolved(redis: str | None, data: Path | None) -> Address:
+    """Where the data are, by option, environment or default."""
+    from stepwell.client.address import resolve
+
+    return resolve(redis, data)
+
+
+def _styled(text: str, style: str) -> str:
+    colour = STYLES[style]
+    return text if colour is None else typer.style(text, fg=colour)
+
+
+def _shows(stream: TextIO, text: str) -> bool:
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _set_json(context: typer.Context, value: bool) -> bool:
+    session(context).json |= value
+    return value
+
+
+def _set_verbose(context: typer.Context, value: bool) -> bool:
+    session(context).verbose |= value
+    return value
+
+
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis",
+        metavar="URL",
+        help="A redis://, rediss:// or unix:// URL; by default $STEPWELL_REDIS_URL, else an embedded server.",
+        rich_help_panel="Where the data are",
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Folder of the embedded server; by default $STEPWELL_DATA, else ./.stepwell.",
+        rich_help_panel="Where the data are",
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON, errors too.", callback=_set_json, is_eager=True),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Show tracebacks.", callback=_set_verbose, is_eager=True),
+]

@@ -1,0 +1,1 @@
+"""Files that `stepwell init` writes."""

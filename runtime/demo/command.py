@@ -1,0 +1,96 @@
+"""The command `stepwell demo`: runs the course, shows what came of it, and judges."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from stepwell.core.errors import StepwellError
+from stepwell.demo.course import Course, Plan
+from stepwell.demo.screen import Screen
+from stepwell.demo.verdict import last_line, running_at, verify
+
+__all__ = ["main", "run"]
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] = ()) -> int:
+    """Run the demo; see `stepwell.demo.main`."""
+    parser = argparse.ArgumentParser(
+        prog="stepwell demo",
+        description="50 order flows through crashes, failures and lost replies: real processes, under a minute.",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the data, the logs and the receiver's ledger")
+    parser.add_argument("--seed", type=int, default=Plan().seed, help="draws the receiver's bad habits")
+    given = parser.parse_args(argv)
+    return run(Plan(seed=given.seed), keep=given.keep)
+
+
+def run(plan: Plan, *, keep: bool = False) -> int:
+    """Run the demo with that plan: 0 if all held, 1 if something broke (and names it), 130 after Ctrl-C."""
+    screen = Screen(Console())
+    home = Path(tempfile.mkdtemp(prefix="stepwell-demo-"))
+    try:
+        with _terminable():
+            return _judged(plan, home, screen)
+    except KeyboardInterrupt:
+        print("demo: interrupted; its processes have ended", file=sys.stderr)
+        return INTERRUPTED
+    except StepwellError as error:
+        print(f"demo: BROKEN: {error}", flush=True)
+        return 1
+    finally:
+        if keep:
+            print(f"data, logs and the receiver's ledger: {home}", file=sys.stderr)
+        else:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _judged(plan: Plan, home: Path, screen: Screen) -> int:
+    with Course(plan, home, screen) as course:
+        evidence = course.run()
+    screen.tables(evidence)
+    resets = sum(request.reset_after_recording for request in evidence.requests)
+    running = ", ".join(str(len(running_at(kill, evidence))) for kill in evidence.kills)
+    print(
+        f"\n{len(evidence.kills)} kills of the worker (steps that ran then: {running or 'none'}),"
+        f" {resets} answers lost after the effect, {len(evidence.retried)} budgets used up and retried"
+    )
+    problems = verify(evidence)
+    for problem in problems:
+        print(f"demo: BROKEN: {problem}")
+    if problems:
+        print("(`--keep` keeps the logs and the receiver's ledger)", file=sys.stderr)
+        return 1
+    print(last_line(evidence), flush=True)
+    return 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM and a lost terminal end the demo as Ctrl-C does, with everything cleaned up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,151 @@
+"""What must hold at every instant of a simulation (DESIGN's invariants), and at the start of every step body."""
+
+from __future__ import annotations
+
+from sim.bodies import Run
+from sim.harness import SimShard, World
+from stepwell.core import events, records, row
+from stepwell.core.checkpoint import Checkpoint
+from stepwell.core.status import OP_WAITING, PARKED, QUEUED, STEP_BACKOFF, STEP_RUNNING, TERMINAL
+from stepwell.core.transitions import live_score
+from stepwell.store.requests import Commit, DeadLetter
+
+
+class Audit:
+    """Watches a world from now on; any broken promise is an AssertionError at the instant where it broke.
+
+    `loses_rows`: the test makes Redis lose data, so what a row says can't be compared with what it said before.
+    """
+
+    def __init__(self, world: World, *, loses_rows: bool = False) -> None:
+        self._world = world
+        self._loses_rows = loses_rows
+        self._facts: dict[str, dict[str, bytes]] = {}
+        self._tokens: dict[tuple[str, str], str] = {}
+        self._seen_events = 0
+        self._due: dict[tuple[str, str], tuple[int, int]] = {}
+        self._latest: dict[tuple[str, str], Run] = {}
+        self.hurried: set[str] = set()  # executions whose backoffs somebody ended by hand
+        self.checked = 0
+        world.checks.append(self.check)
+        world.ledger.on_run.append(self.body_begins)
+
+    # At rest.
+
+    def check(self) -> None:
+        waiting = {entry.get("execution", "") for entry in self._world.inbox()}
+        for status, members in self._world.statuses().items():
+            for execution_id in members:
+                fields = self._world.row(execution_id)
+                assert fields["status"].decode() == status, f"{execution_id} is listed as {status}"
+                try:
+                    cp = row.parse(execution_id, fields, self._world.namespace.secret)
+                except row.UnreadableRow:
+                    continue
+                self._check_row(cp, fields)
+                if status not in TERMINAL and status != PARKED:
+                    self._check_goes_on(cp, execution_id in waiting)
+                self.checked += 1
+
+    def _check_row(self, cp: Checkpoint, fields: dict[str, bytes]) -> None:
+        name = cp.execution_id
+        assert not (cp.terminal and cp.open), f"{name} has ended with {sorted(cp.open)} open"
+        score = self._world.client.zscore(self._world.keys.live(self._world.keys.partition_of(name)), name)
+        expected = live_score(cp)
+        if cp.status != QUEUED:
+            assert (score is None) == (expected == "drop"), f"{name}: live score {score}, expected {expected}"
+            assert score is None or score == float(expected), f"{name}: live score {score}, expected {expected}"
+        for path, op in cp.open.items():
+            self._check_token(name, path, op.token)
+        facts = {field: raw for field, raw in fields.items() if field.startswith("r:")}
+        for field, raw in facts.items():
+            self._check_token(name, field[2:], records.decode_fact(raw).token)
+        if not self._loses_rows:
+            for field, before in self._facts.get(name, {}).items():
+                assert field in facts, f"{name}: the recorded {field} has left the row"
+                was, now = records.decode_fact(before), records.decode_fact(facts[field])
+                assert was.seq <= now.seq, f"{name}: {field} went back in time"
+                if was.seq == now.seq:
+                    assert (was.status, bytes(was.value)) == (now.status, bytes(now.value)), f"{name}: {field} changed"
+                else:
+                    assert was.superseded or was.status != "completed", f"{name}: {field} was recorded twice"
+        self._facts[name] = facts
+
+    def _check_token(self, execution_id: str, path: str, token: str) -> None:
+        known = self._tokens.setdefault((execution_id, path), token)
+        assert known == token, f"{execution_id} {path}: two tokens, {known} and {token}"
+
+    def _check_goes_on(self, cp: Checkpoint, has_mail: bool) -> None:
+        """It has a command, a timer or a running step; or it waits for a signal; or a sweep will find it."""
+        if has_mail or cp.status == QUEUED:
+            return
+        for shard in self._world.shards:
+            actor = shard.actor(cp.execution_id)
+            if actor is not None:
+                if shard.mirror.idle and not shard.mirror._fenced:
+                    self._check_actor(cp, shard)
+                return
+        if not self._world.shards:
+            return
+        untimed = all(op.status == OP_WAITING and op.due_at is None for op in cp.open.values())
+        assert live_score(cp) != "+inf" or untimed, f"{cp.execution_id} is out of memory and nothing will wake it"
+
+    def _check_actor(self, cp: Checkpoint, shard: SimShard) -> None:
+        actor = shard.actor(cp.execution_id)
+        assert actor is not None
+        assert cp.open, f"{cp.execution_id} is {cp.status} and waits for nothing"
+        for path, op in cp.open.items():
+            what = f"{cp.execution_id}: {path} is {op.status}, and nothing will ever move it"
+            if op.status == STEP_RUNNING:
+                at_work = (cp.execution_id, path) in shard.runner.at_work
+                assert at_work or actor.timers.active("held:" + path) or shard.runner.closed, what
+            elif op.status == STEP_BACKOFF or op.due_at is not None:
+                assert actor.timers.active(path), what
+            else:
+                assert op.kind == "signal", what
+
+    # When a body begins.
+
+    def body_begins(self, run: Run) -> None:
+        self._read_events()
+        key = (run.execution_id, run.path)
+        what = f"{run.execution_id} {run.path} attempt {run.attempt}"
+        fields = self._world.row(run.execution_id)
+        fact = fields.get("r:" + run.path)
+        if fact is not None:
+            assert records.decode_fact(fact).superseded, f"{what}: it is recorded and runs again"
+        declared = fields.get("p:" + run.path)
+        assert declared is not None, f"{what}: its start is not in Redis"
+        op = records.decode_open(declared)
+        assert (op.attempt, op.status) == (run.attempt, STEP_RUNNING), f"{what}: Redis has {op}"
+        assert run.key == f"{run.execution_id}:{op.token}"
+        last = self._latest.get(key)
+        if last is not None:
+            assert run.key == last.key, f"{what}: its key changed"
+            assert run.attempt in (last.attempt, last.attempt + 1), f"{what} came after attempt {last.attempt}"
+            alive = last.shard in {shard.name for shard in self._world.shards}
+            assert last.ended_ms is not None or not alive, f"{what} began while attempt {last.attempt} ran"
+        attempt, due_at = self._due.get(key, (0, 0))
+        if attempt + 1 == run.attempt and run.execution_id not in self.hurried:
+            assert run.at_ms >= due_at, f"{what} began {due_at - run.at_ms} ms before it was due"
+        self._latest[key] = run
+
+    def _read_events(self) -> None:
+        for event in self._world.events[self._seen_events :]:
+            if isinstance(event, events.AttemptFailed):
+                self._due[(event.execution_id, event.path)] = (event.attempt, event.due_at)
+        self._seen_events = len(self._world.events)
+
+    # At the end.
+
+    def commands_answered(self, command_ids: list[str]) -> None:
+        """Each of these commands had its effect committed, or is a dead letter with a reason."""
+        settled: set[str] = set()
+        for sent in self._world.sent:
+            if sent.done and isinstance(sent.request, Commit):
+                settled.update(applied.command_id for applied in sent.request.applied)
+            elif sent.done and isinstance(sent.request, DeadLetter):
+                settled.add(sent.request.command_id)
+        lost = [each for each in command_ids if each not in settled]
+        assert not lost, f"commands without any effect: {lost}"
+        assert self._world.inbox() == []

@@ -1,0 +1,469 @@
+"""A whole shard, its clients and its Redis in one thread, under virtual time.
+
+`World` is what outlives a shard: the server (fakeredis), the clock, the flows, the ledger of step bodies. `SimShard`
+is one life of a shard, built of the product's own actors and services; only threads, sockets and real time are
+replaced. `world.run(...)` lets everything happen that can happen now, then jumps to the next due time.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import fakeredis
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry as RedisRetry
+
+from sim.bodies import Ledger, SimRunner
+from sim.journal import Journal, Judge, Sent, SimLink, Weather
+from stepwell.actors import leases as leases_module
+from stepwell.actors import messages as m
+from stepwell.actors.bus import Bus
+from stepwell.actors.dispatcher import Dispatcher
+from stepwell.actors.execution import ExecutionActor, Shard
+from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
+from stepwell.actors.holdings import Holdings
+from stepwell.actors.inbox import InboxReader
+from stepwell.actors.kit.clock import VirtualClock
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.kit.scheduler import VirtualScheduler
+from stepwell.actors.leases import Leases, Owner
+from stepwell.actors.mirror import Mirror
+from stepwell.actors.store_events import StoreEvent
+from stepwell.actors.supervisor import PREFIX, Supervisor
+from stepwell.client.starting import input_hash
+from stepwell.core.events import Event
+from stepwell.core.records import Meta, Outcome, decode_outcome, encode
+from stepwell.core.status import TERMINAL
+from stepwell.core.view import view
+from stepwell.flow.definitions import FlowLike
+from stepwell.flow.registry import Registry
+from stepwell.store import queries
+from stepwell.store.inbox import COMMAND_FORMAT, InboxStore
+from stepwell.store.leases import LeaseStore
+from stepwell.store.link import Link
+from stepwell.store.namespace import open_namespace
+from stepwell.store.replies import Reply
+from stepwell.store.requests import Create
+from stepwell.store.scripts import Scripts
+
+if TYPE_CHECKING:
+    from sim.audit import Audit
+
+SECRET = bytes(range(32))
+ROUNDS_MAX = 20_000
+SWEEPS_MAX = 12
+JUMPS_MAX = 20_000
+LONG_TTL_MS = 10_000_000_000
+LONG_RENEW_SECONDS = 1_000_000.0
+
+
+class ShardDied(BaseException):
+    """The simulated process is gone: whoever runs the world throws the shard away."""
+
+
+class World:
+    """Everything that outlives a shard."""
+
+    audit: Audit
+
+    def __init__(self, flows: Iterable[FlowLike] = (), *, partitions: int = 2, seed: int | None = None) -> None:
+        self.clock = VirtualClock()
+        self.server = fakeredis.FakeServer(version=(6, 2))
+        self.scripts = Scripts()
+        self.weather = Weather()
+        self.client = self.connect()
+        self.namespace = open_namespace(self.client, "sim", partitions, SECRET, new_secret=lambda: SECRET)
+        self.keys = self.namespace.keys
+        self.registry = Registry(flows)
+        self.ledger = Ledger()
+        self.sent: list[Sent] = []
+        self.events: list[Event] = []
+        self.store_events: list[StoreEvent] = []
+        self.shards: list[SimShard] = []
+        self.dead: list[SimShard] = []
+        self.dead_hosts: set[str] = set()
+        self.random = None if seed is None else random.Random(seed)
+        self.checks: list[Callable[[], None]] = []
+        self.lease_ttl_ms = LONG_TTL_MS
+        self.renew_seconds = LONG_RENEW_SECONDS
+        self._link = Link(self.client, self.keys, self.scripts)
+        self._commands = 0
+
+    def connect(self) -> redis.Redis:
+        return fakeredis.FakeRedis(server=self.server, retry=RedisRetry(NoBackoff(), 0), socket_timeout=5)
+
+    def close(self) -> None:
+        for shard in (*self.shards, *self.dead):
+            shard.end()
+
+    # Shards.
+
+    def shard(self, **options: Any) -> SimShard:
+        """A new shard over the same server; it takes what is free."""
+        shard = SimShard(self, len(self.shards) + len(self.dead) + 1, **options)
+        self.shards.append(shard)
+        shard.start()
+        return shard
+
+    def crash(self, shard: SimShard | None = None) -> None:
+        """A shard is gone, with all that it had in memory; its leases can be seen to be a dead process'."""
+        shard = shard or self.shards[0]
+        self.shards.remove(shard)
+        self.dead.append(shard)
+        self.dead_hosts.add(shard.host)
+
+    # What clients do.
+
+    def start(self, flow: FlowLike | str, execution_id: str, **given: Any) -> Reply:
+        name = flow if isinstance(flow, str) else flow.name
+        raw = msgspec.json.encode(given)
+        now = self.clock.now_ms()
+        hashed = input_hash(name, raw)
+        fields = [("meta", encode(Meta(name, now, hashed))), ("input", raw)]
+        (reply,) = self._link.execute([Create(execution_id, name, hashed, now, fields)])
+        return reply
+
+    def send(
+        self, kind: str, execution_id: str, data: object = None, command_id: str = "", **fields: str | bytes
+    ) -> str:
+        """Put a command into the inbox of its execution; its id."""
+        self._commands += 1
+        command_id = command_id or f"cmd-{self._commands}"
+        partition = self.keys.partition_of(execution_id)
+        entry: dict[str, str | bytes | int] = {
+            "type": kind,
+            "execution": execution_id,
+            "command": command_id,
+            "data": msgspec.json.encode(data if data is not None else {}),
+            "at": self.clock.now_ms(),
+            "v": COMMAND_FORMAT,
+            **fields,
+        }
+        InboxStore(self.client, self.keys, self.scripts).send(partition, entry)
+        return command_id
+
+    def retry(self, execution_id: str) -> str:
+        return self.send("retry", execution_id)
+
+    def cancel(self, execution_id: str) -> str:
+        return self.send("cancel", execution_id)
+
+    def signal(self, execution_id: str, name: str, payload: object = None) -> str:
+        return self.send("signal", execution_id, {"name": name, "payload": payload})
+
+    def outcome(self, execution_id: str, command_id: str) -> Outcome | None:
+        partition = self.keys.partition_of(execution_id)
+        query = queries.outcome(self.keys, partition, command_id)
+        found = query.parse(self._link.call(query.commands))
+        return None if found is None else decode_outcome(found.outcome)
+
+    def row(self, execution_id: str) -> dict[str, bytes]:
+        query = queries.row(self.keys, execution_id)
+        return query.parse(self._link.call(query.commands))
+
+    def show(self, execution_id: str) -> dict[str, Any]:
+        return view(execution_id, self.row(execution_id))
+
+    def status(self, execution_id: str) -> str:
+        return self.row(execution_id).get("status", b"").decode()
+
+    def statuses(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for part in self.keys.parts:
+            for status, key in part.by.items():
+                found.setdefault(status, []).extend(member.decode() for member in self.client.zrange(key, 0, -1))
+        return found
+
+    def inbox(self) -> list[dict[str, str]]:
+        store = InboxStore(self.client, self.keys, self.scripts)
+        after = dict.fromkeys(range(self.keys.partitions), "0-0")
+        return [
+            {name: value.decode(errors="replace") for name, value in entry.fields.items()}
+            for entry in store.read(after, None, 100_000)
+        ]
+
+    def dead_letters(self) -> list[dict[str, str]]:
+        query = queries.dead(self.keys, 10_000)
+        letters = query.parse(self._link.call(query.commands))
+        return [{n: v.decode(errors="replace") for n, v in letter.fields.items()} for letter in letters]
+
+    def ended(self, *execution_ids: str) -> bool:
+        return all(self.status(each) in TERMINAL for each in execution_ids)
+
+    def of_type(self, kind: type[Any]) -> list[Any]:
+        return [event for event in (*self.events, *self.store_events) if isinstance(event, kind)]
+
+    # Time.
+
+    def run(self, until: Callable[[], object] | None = None, limit: float = 30 * 86_400.0) -> None:
+        """Let all happen until `until()` holds, or (without one) until nothing is left to do.
+
+        TimeoutError if it does not hold within `limit` virtual seconds, or if only sweeps are left and find nothing.
+        """
+        end = self.clock.monotonic() + limit
+        sweeps = 0
+        for _ in range(JUMPS_MAX):
+            self.settle()
+            if until is not None and until():
+                return
+            due = self.next_due()
+            if due is None:
+                if until is None:
+                    return
+                sweeps += 1
+                due = min((s.sweep_due for s in self.shards), default=math.inf)
+            else:
+                sweeps = 0
+            if due > end or sweeps > SWEEPS_MAX:
+                raise TimeoutError(f"it did not happen; statuses: {self.statuses()}")
+            self.clock.advance_to(max(due, self.clock.monotonic()))
+        raise RuntimeError(f"the world goes on and on; statuses: {self.statuses()}")
+
+    def run_for(self, seconds: float) -> None:
+        """Let that much time pass, with all that is due in it; sweeps come late."""
+        end = self.clock.monotonic() + seconds
+        while True:
+            self.settle()
+            due = self.next_due()
+            if due is None or due > end:
+                break
+            self.clock.advance_to(max(due, self.clock.monotonic()))
+        self.clock.advance_to(end)
+        self.settle()
+
+    def settle(self) -> None:
+        """Do all that can be done without time passing; then look whether the invariants hold."""
+        for _ in range(ROUNDS_MAX):
+            if not any([self._one_round(shard) for shard in list(self.shards)]):
+                break
+        else:
+            raise RuntimeError("the world never comes to rest at one instant")
+        for check in self.checks:
+            check()
+
+    def next_due(self) -> float | None:
+        return min((due for shard in self.shards if (due := shard.next_due()) is not None), default=None)
+
+    def _one_round(self, shard: SimShard) -> bool:
+        try:
+            return shard.round() if self.random is None else shard.random_round(self.random)
+        except ShardDied:
+            self.crash(shard)
+            return True
+
+
+class SimShard:
+    """One life of a shard, without a thread. `paused`: parts that get no turn (`mirror`, `reader`, `leases`)."""
+
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        *,
+        max_running: int = 1000,
+        failpoints: Failpoints = NO_FAILPOINTS,
+        flows: Iterable[FlowLike] | None = None,
+    ) -> None:
+        self.world = world
+        self.clock = world.clock
+        self.name = f"inc{number}"
+        self.host = f"host,boot,{number},1"
+        self.paused: set[str] = set()
+        self.crashes: list[tuple[str, BaseException, str]] = []
+        self.undelivered: list[tuple[object, str]] = []
+        self._max_running = max_running
+        self._reader_until = 0.0
+        self._mirror_until = 0.0
+        self._draining = False
+        seed = None if world.random is None else world.random.randrange(2**32)
+        self.scheduler = VirtualScheduler(self.clock, seed, on_dead_letter=self._lost_mail)
+        self.holdings = Holdings(self.clock.monotonic)
+        self.journal = Journal(world.connect(), world.keys, world.scripts, world.weather, world.sent)
+        self.runner = SimRunner(self.clock, self.holdings, world.ledger, self.name)
+        self.leases = self._build_leases()
+        self.mirror = Mirror(
+            self.journal,
+            self._pause_mirror,
+            self.clock.monotonic,
+            world.store_events.append,
+            self.leases.recheck,
+            failpoints,
+        )
+        inbox_store = InboxStore(world.connect(), world.keys, world.scripts)
+        inbox_store._link = self._sim_link("inbox")
+        self.reader = InboxReader(inbox_store, self.holdings, self.clock, self._pause_reader)
+        self.context = Shard(
+            clock=self.clock,
+            keys=world.keys,
+            secret=world.namespace.secret,
+            registry=world.registry if flows is None else Registry(flows),
+            bus=Bus((world.events.append,)),
+            holdings=self.holdings,
+            mirror=self.mirror,
+            runner=self.runner,  # type: ignore[arg-type]
+            observer=world.store_events.append,
+            incarnation=self.name,
+        )
+        self.leases.mirror = self.mirror
+        self.leases.on_gained = lambda grant: self.reader.gained(grant.partition)
+        self.leases.on_lost = self.reader.lost
+
+    def _build_leases(self) -> Leases:
+        world = self.world
+        store = LeaseStore(world.connect(), world.keys, world.scripts)
+        store._link = self._sim_link("leases")
+        return Leases(
+            store,
+            Owner(f"w{self.name}", self.name, self.host),
+            self.holdings,
+            _Clock(world.clock),
+            world.keys.partitions,
+            world.store_events.append,
+            lambda info: info in world.dead_hosts,
+            lambda: None,
+            lambda: None,
+        )
+
+    def _sim_link(self, name: str) -> SimLink:
+        world = self.world
+        return SimLink(world.connect(), world.keys, world.scripts, world.weather, name)
+
+    def start(self) -> None:
+        context = self.context
+        context.supervisor = self.scheduler.spawn(Supervisor, context, name="supervisor")
+        context.dispatcher = self.scheduler.spawn(Dispatcher, context, self._max_running, name="dispatcher")
+        self.reader.dispatcher = context.dispatcher
+        self.leases.dispatcher = context.dispatcher
+        self._lease_round()
+
+    # What tests look at and meddle with.
+
+    def judge(self, judge: Judge) -> None:
+        """Decide the fate of each request that the Mirror sends from now on."""
+        self.journal.judge = judge
+
+    def actor(self, execution_id: str) -> ExecutionActor | None:
+        """The execution's actor, if it is in memory."""
+        for cell in self.scheduler._living:
+            if cell.name == PREFIX + execution_id and isinstance(cell.actor, ExecutionActor):
+                return cell.actor
+        return None
+
+    def ref(self, execution_id: str) -> AnyRef | None:
+        actor = self.actor(execution_id)
+        return None if actor is None else actor.actor_ref
+
+    @property
+    def in_memory(self) -> list[str]:
+        return [name.removeprefix(PREFIX) for name in self.scheduler.living if name.startswith(PREFIX)]
+
+    def recall(self, execution_id: str) -> None:
+        """Bring an execution that left memory back, as recovery does."""
+        partition = self.world.keys.partition_of(execution_id)
+        self.context.dispatcher.tell(m.Recover(partition, [(execution_id, 0.0)]))
+
+    def drain(self) -> None:
+        """Take in nothing new; what runs may end. `release` then gives the partitions back."""
+        self._draining = True
+        self.context.dispatcher.tell(m.Drain())
+        self.runner.close_intake(lambda: None)
+
+    def release(self) -> None:
+        """The end of a drain: all that was recorded is written, the partitions are free, the process ends."""
+        self.scheduler.stop()
+        self.leases.release()
+        self.world.shards.remove(self)
+        self.world.dead.append(self)
+
+    def end(self) -> None:
+        if not self.scheduler._ended:
+            self.scheduler.stop()
+        self.runner.drop_all()
+
+    # Its turns.
+
+    @property
+    def sweep_due(self) -> float:
+        """When the reader sweeps next (never while it drains)."""
+        return float("inf") if self._draining else self.reader._sweep_due
+
+    def next_due(self) -> float | None:
+        """When something is due, sweeps apart."""
+        dues = [self.scheduler.next_due(), self.runner.next_due()]
+        if not self.mirror.idle and "mirror" not in self.paused:
+            dues.append(self._mirror_until)
+        if self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down:
+            dues.append(self.leases._due)
+        if self.holdings.partitions() and self._reader_until > self.clock.monotonic():
+            dues.append(self._reader_until)
+        return min((due for due in dues if due is not None), default=None)
+
+    def round(self) -> bool:
+        """One turn for everybody; False if nobody had anything to do."""
+        worked = self.scheduler.run_until_idle() > 0
+        while self.runner.step():
+            worked = True
+        worked = self._mirror_round() or worked
+        worked = self._lease_round() or worked
+        self._read_round()
+        return worked or bool(self.scheduler._runnable)
+
+    def random_round(self, chance: random.Random) -> bool:
+        """One turn for somebody who has something to do; False if nobody has."""
+        parts: list[Callable[[], bool]] = [
+            lambda: self.scheduler.step() > 0,
+            self.runner.step,
+            self._mirror_round,
+            self._lease_round,
+            self._read_round,
+        ]
+        chance.shuffle(parts)
+        for part in parts:
+            if part():
+                return True
+        return False
+
+    def _mirror_round(self) -> bool:
+        if "mirror" in self.paused or self.mirror.idle or self.clock.monotonic() < self._mirror_until:
+            return False
+        self.mirror.run_once(0)
+        return True
+
+    def _lease_round(self) -> bool:
+        if "leases" in self.paused or not (self.leases._suspects or self.clock.monotonic() >= self.leases._due):
+            return False
+        leases_module.TTL_MS = self.world.lease_ttl_ms  # type: ignore[misc]
+        leases_module.RENEW_SECONDS = self.world.renew_seconds  # type: ignore[misc]
+        self.leases.run_once()
+        return True
+
+    def _read_round(self) -> bool:
+        if self._draining or "reader" in self.paused or self.clock.monotonic() < self._reader_until:
+            return False
+        self.reader.run_once(None)
+        return bool(self.scheduler._runnable)
+
+    def _pause_mirror(self, seconds: float) -> None:
+        self._mirror_until = self.clock.monotonic() + seconds
+
+    def _pause_reader(self, seconds: float) -> None:
+        self._reader_until = self.clock.monotonic() + seconds
+
+    def _lost_mail(self, message: object, name: str) -> None:
+        self.undelivered.append((message, name))
+
+
+class _Clock:
+    """The world's clock follows no server."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.monotonic = clock.monotonic
+
+    def sync(self, server_ms: int, sent_monotonic: float, received_monotonic: float) -> None:
+        return
+

@@ -1,0 +1,182 @@
+"""What a system test works with: a data directory or a server, workers, commands and clients on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import redis
+
+from stepwell import Client
+from stepwell.store.connect import connect
+from system.support.journal import Journal
+
+SUPPORT = Path(__file__).resolve().parent
+SUBJECT = SUPPORT / "subject.py"
+HANG_SECONDS = 60.0
+
+
+class Eventually(Protocol):
+    """Calls `check` until its answer is true, and returns that."""
+
+    def __call__(self, check: Callable[[], Any], what: str, seconds: float = HANG_SECONDS) -> Any: ...
+
+
+class WorkerProcess:
+    """One `stepwell run`; what it says goes to two files."""
+
+    def __init__(self, process: subprocess.Popen[str], out: Path, err: Path, eventually: Eventually) -> None:
+        self.process = process
+        self.pid = process.pid
+        self._out = out
+        self._err = err
+        self._eventually = eventually
+
+    @property
+    def out(self) -> str:
+        """Its stdout so far."""
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        """Its stderr so far."""
+        return self._err.read_text()
+
+    def ready(self) -> WorkerProcess:
+        """Wait until it has said that it runs."""
+
+        def announced() -> bool:
+            assert self.process.poll() is None, f"the worker ended with {self.process.returncode}:\n{self.err}"
+            return "stepwell: running" in self.out
+
+        self._eventually(announced, f"worker {self.pid} is ready")
+        return self
+
+    def wait_for(self, words: str) -> None:
+        """Wait until its log has these words."""
+        self._eventually(lambda: words in self.err, f"worker {self.pid} says {words!r}")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self.process.kill()
+        self.process.wait(HANG_SECONDS)
+
+    def finish(self) -> int:
+        """Wait for its end; its exit code."""
+        return self.process.wait(HANG_SECONDS)
+
+    def page(self, path: str) -> tuple[int, str]:
+        """Status and text of a page that it serves."""
+        found = re.search(r"metrics http://localhost:(\d+)/metrics", self.out)
+        assert found, self.out
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels; 0 if there is none."""
+        total = 0.0
+        for line in self.page("metrics")[1].splitlines():
+            sample, _, value = line.rpartition(" ")
+            bare, _, rest = sample.partition("{")
+            if bare == name and all(f'{key}="{wanted}"' in rest for key, wanted in labels.items()):
+                total += float(value)
+        return total
+
+
+class Stage:
+    """One test's data, workers, commands, gates and journal. `url` is a server's; without one it is embedded."""
+
+    def __init__(self, processes: Any, folder: Path, eventually: Eventually, url: str | None = None) -> None:
+        self._processes = processes
+        self._folder = folder
+        self.eventually = eventually
+        self.url = url
+        self.data = folder / "data"
+        self.gates = folder / "gates"
+        self.gates.mkdir()
+        self.journal = Journal(folder / "journal")
+        self._count = 0
+        self._counting = threading.Lock()
+
+    @property
+    def where(self) -> list[str]:
+        """The options that say where the data are."""
+        return ["--data", str(self.data)] if self.url is None else ["--redis", self.url]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the flows of `subject` must find in theirs."""
+        return {
+            **os.environ,
+            "STEPWELL_TEST_JOURNAL": str(self.journal.file),
+            "STEPWELL_TEST_GATES": str(self.gates),
+        }
+
+    def worker(self, *options: str, flows: Path = SUBJECT) -> WorkerProcess:
+        """Start `stepwell run` on the flows of `subject`."""
+        command = [sys.executable, "-m", "stepwell.cli", "run", str(flows), *self.where, "--metrics-port", "0"]
+        return self.start([*command, *options])
+
+    def start(self, command: list[str]) -> WorkerProcess:
+        """Start any command that is a worker."""
+        with self._counting:
+            self._count += 1
+            number = self._count
+        out, err = self._folder / f"out-{number}", self._folder / f"err-{number}"
+        with out.open("w") as to_out, err.open("w") as to_err:
+            process = self._processes.start(command, stdout=to_out, stderr=to_err, env=self.environment)
+        return WorkerProcess(process, out, err, self.eventually)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a `stepwell` command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "stepwell.cli", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANG_SECONDS,
+            cwd=self._folder,
+            env=self.environment,
+        )
+
+    def client(self) -> Client:
+        """A client of these data."""
+        return Client(data_dir=self.data) if self.url is None else Client(self.url)
+
+    def server(self) -> redis.Redis:
+        """A connection to the server in use."""
+        if self.url is not None:
+            return connect(self.url)
+        return connect(f"unix://{json.loads((self.data / 'server.json').read_text())['socket']}")
+
+    def open(self, gate: str) -> None:
+        """Let held steps go on."""
+        (self.gates / gate).touch()
+
+    def close(self, gate: str) -> None:
+        """Hold steps again."""
+        (self.gates / gate).unlink()
+
+    def ran(self, execution: str, path: str, times: int = 1) -> None:
+        """Wait until a step's body has run so many times."""
+        self.eventually(
+            lambda: len(self.journal.runs(execution, path)) >= times, f"{path} of {execution} has run {times} times"
+        )
+
+    @property
+    def said(self) -> str:
+        """All that its workers have said."""
+        return "".join(path.read_text() for path in sorted(self._folder.glob("*-[0-9]*")))

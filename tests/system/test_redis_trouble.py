@@ -1,0 +1,206 @@
+"""Redis dies, hangs up, refuses, forgets scripts: no attempt is consumed, nothing is lost, all goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from stepwell import Client
+from system.support.servers import OldServer, Server, free_port
+from system.support.stage import Stage, WorkerProcess
+
+PASSWORD = "s3cret-pw"
+RESETS = 20
+
+
+@pytest.fixture
+def stage(processes: Any, tmp_path: Path, eventually: Any) -> Stage:
+    return Stage(processes, tmp_path, eventually)
+
+
+@pytest.fixture
+def server(processes: Any, tmp_path: Path, eventually: Any) -> Server:
+    return Server(processes, tmp_path / "server", eventually, PASSWORD).start()
+
+
+@pytest.fixture
+def served(stage: Stage, server: Server) -> Stage:
+    """A stage on a server of its own."""
+    stage.url = server.url
+    return stage
+
+
+@pytest.fixture
+def admin(server: Server) -> Iterator[redis.Redis]:
+    with server.admin() as client:
+        yield client
+
+
+def hold_some(stage: Stage, client: Client, prefix: str, count: int = 5) -> list[str]:
+    """Executions whose step runs until the gate `prefix` is opened."""
+    ids = [client.start("holding", {"gate": prefix}, f"{prefix}-{number}") for number in range(count)]
+    for each in ids:
+        stage.ran(each, "held")
+    return ids
+
+
+def end_well(stage: Stage, client: Client, worker: WorkerProcess, ids: list[str]) -> None:
+    """All end, and each step ran once, as its first attempt."""
+    for each in ids:
+        assert client.result(each, timeout=120) == [worker.pid, "after!"]
+        steps = client.describe(each)["steps"]
+        assert [len(step["attempts"]) for step in steps] == [1, 1]
+        assert [step["interruptions"] for step in steps] == [0, 0]
+        assert stage.journal.attempts(each, "held") == [1]
+        assert stage.journal.attempts(each, "quick") == [1]
+    assert client.dead() == []
+
+
+def in_trouble(worker: WorkerProcess, more_than: float = 0.0) -> bool:
+    return worker.metric("stepwell_store_troubles_total") > more_than
+
+
+def test_an_embedded_server_that_is_killed_is_started_again(stage: Stage) -> None:
+    worker = stage.worker().ready()
+    pids = set()
+    with stage.client() as client:
+        for life in ("one", "two", "three"):
+            ids = hold_some(stage, client, life)
+            with stage.server() as server:
+                pid = server.info("server")["process_id"]
+            assert pid not in pids
+            pids.add(pid)
+            os.kill(pid, signal.SIGKILL)
+            stage.open(life)
+            ids.append(client.start("holding", {"gate": life}, f"{life}-after"))
+            end_well(stage, client, worker, ids)
+    assert worker.process.poll() is None
+
+
+def test_a_server_that_is_killed_and_restarted_is_found_again(served: Stage, server: Server) -> None:
+    worker = served.worker().ready()
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+        client.start("bumpy", {"failures": 4}, "b1")
+        server.kill()
+        served.open("go")
+        served.eventually(lambda: in_trouble(worker), "the worker notices")
+        server.start()
+        end_well(served, client, worker, ids)
+        assert client.result("b1", timeout=60) == 5
+        assert served.journal.attempts("b1", "shaky") == [1, 2, 3, 4, 5]
+        end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
+    assert "Traceback" not in served.said
+
+
+def test_twenty_resets_of_all_connections_stop_nothing(served: Stage, admin: redis.Redis) -> None:
+    worker = served.worker().ready()
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+
+        def reader() -> str:
+            """The connection that the worker reads its inboxes by."""
+            return next((each["id"] for each in admin.client_list() if each["name"] == "stepwell-inbox"), "")
+
+        for number in range(RESETS):
+            known = served.eventually(reader, "the worker reads its inboxes")
+            admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            served.eventually(lambda known=known: reader() not in ("", known), "the worker has connected again")
+            ids.append(client.start("holding", {"gate": "go"}, f"reset-{number}"))
+        served.open("go")
+        ids += [client.start("holding", {"gate": "go"}, f"then-{number}") for number in range(100)]
+        end_well(served, client, worker, ids)
+
+
+def test_a_read_only_server_holds_everything_up_and_costs_no_attempt(served: Stage, admin: redis.Redis) -> None:
+    worker = served.worker().ready()
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+        admin.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
+        served.open("go")
+        served.eventually(lambda: in_trouble(worker, 2), "the worker notices")
+        assert served.journal.runs(path="quick") == []  # what is not recorded is not built upon
+        admin.execute_command("REPLICAOF", "NO", "ONE")
+        end_well(served, client, worker, ids)
+        end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
+
+
+def test_a_full_server_loses_nothing_and_goes_on_when_there_is_room(served: Stage, admin: redis.Redis) -> None:
+    worker = served.worker().ready()
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+        admin.config_set("maxmemory", "1")
+        served.open("go")
+        served.eventually(lambda: in_trouble(worker, 2), "the worker notices")
+        assert served.journal.runs(path="quick") == []
+        admin.config_set("maxmemory", "0")
+        end_well(served, client, worker, ids)
+        end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
+
+
+def test_forgotten_scripts_are_sent_again(served: Stage, admin: redis.Redis) -> None:
+    worker = served.worker().ready()
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+        admin.script_flush()
+        served.open("go")
+        end_well(served, client, worker, ids)
+        admin.script_flush()
+        end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
+
+
+def refused(stage: Stage, url: str) -> str:
+    """The one sentence that `stepwell run` ends with."""
+    stage.url = url
+    worker = stage.worker()
+    assert worker.finish() == 2
+    assert worker.out == ""
+    assert "Traceback" not in worker.err
+    assert PASSWORD not in worker.err
+    [sentence] = worker.err.splitlines()
+    return sentence
+
+
+def test_a_worker_does_not_start_with_a_wrong_password_or_none(stage: Stage, server: Server) -> None:
+    assert "correct them in the URL" in refused(stage, server.url.replace(PASSWORD, f"not-{PASSWORD}"))
+    assert "give it in the URL" in refused(stage, server.url.replace(f":{PASSWORD}@", ""))
+
+
+def test_a_worker_does_not_start_where_nobody_listens(stage: Stage) -> None:
+    with socket.socket() as bound:  # bound and not listening: nobody else gets this port
+        bound.bind(("127.0.0.1", 0))
+        url = f"redis://:{PASSWORD}@127.0.0.1:{bound.getsockname()[1]}"
+        assert "refused the connection: start it, or correct the address" in refused(stage, url)
+
+
+def test_a_worker_does_not_start_on_a_server_that_evicts(stage: Stage, server: Server, admin: redis.Redis) -> None:
+    admin.config_set("maxmemory", "100mb")
+    admin.config_set("maxmemory-policy", "allkeys-lru")
+    assert "CONFIG SET maxmemory-policy noeviction" in refused(stage, server.url)
+    assert admin.dbsize() == 0
+
+
+def test_a_worker_does_not_start_on_a_server_that_is_read_only(
+    stage: Stage, server: Server, admin: redis.Redis
+) -> None:
+    admin.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
+    assert "is a read-only replica" in refused(stage, server.url)
+
+
+def test_a_worker_does_not_start_on_a_full_server(stage: Stage, server: Server, admin: redis.Redis) -> None:
+    admin.config_set("maxmemory", "1")
+    assert "raise maxmemory or free memory" in refused(stage, server.url)
+
+
+def test_a_worker_does_not_start_on_a_server_that_is_too_old(stage: Stage) -> None:
+    with OldServer() as old:
+        sentence = refused(stage, old.url)
+    assert "5.0.14" in sentence
+    assert "6.2" in sentence

@@ -1,0 +1,287 @@
+"""The commands: what goes to the client, what is printed where, and the exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell.cli import executions, looking, main
+from stepwell.client import CommandResult
+from stepwell.core.errors import (
+    CommandRefused,
+    ExecutionCancelled,
+    ExecutionFailed,
+    StoreUnreachable,
+    UnknownFlow,
+)
+
+FAILURE = {"type": "StepFailed", "message": "step charge failed", "attempts": 5, "failed_step": None, "open": {}}
+
+
+class FakeClient:
+    """Answers from a table; an exception in it is raised. Remembers what it was asked."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = {"start": "A1", "workers": [{"id": "w"}], **answers}
+        self.asked: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def answer(*arguments: Any, **options: Any) -> Any:
+            self.asked.append((name, *arguments, *options.values()))
+            found = self.answers[name]
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+        return answer
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run(client, *arguments)` gives the exit code, stdout and stderr."""
+
+    def running(client: FakeClient, *arguments: str) -> tuple[int, str, str]:
+        for module in (executions, looking):
+            monkeypatch.setattr(module, "open_client", lambda *_: client)
+        code = main(arguments)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return running
+
+
+def test_start_prints_the_id_and_nothing_else(run: Run) -> None:
+    client = FakeClient()
+    assert run(client, "start", "checkout", "--input", '{"order": "A1"}', "--id", "A1") == (0, "A1\n", "")
+    assert client.asked[0] == ("start", "checkout", {"order": "A1"}, "A1", False)
+
+
+def test_start_without_a_worker_says_so_and_succeeds(run: Run) -> None:
+    code, out, err = run(FakeClient(workers=[]), "start", "checkout")
+    assert (code, out) == (0, "A1\n")
+    assert err == "execution A1 is queued; no worker is running: start one with `stepwell run FILE`\n"
+
+
+def test_start_and_wait_prints_the_result_alone_on_stdout(run: Run) -> None:
+    client = FakeClient(result={"paid": True})
+    code, out, err = run(client, "start", "checkout", "--wait", "--timeout", "5")
+    assert (code, json.loads(out), err) == (0, {"paid": True}, "execution A1\n")
+    assert client.asked[-1] == ("result", "A1", 5.0)
+
+
+def test_start_and_wait_for_a_failure_exits_with_1_and_says_why(run: Run) -> None:
+    code, out, err = run(FakeClient(result=ExecutionFailed("A1", FAILURE)), "start", "checkout", "--id", "A1", "--wait")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        "stepwell: execution A1 failed: StepFailed: step charge failed",
+        "look at it: stepwell show A1; try it again: stepwell retry A1",
+    ]
+
+
+def test_unchecked_is_passed_on(run: Run) -> None:
+    client = FakeClient()
+    run(client, "start", "checkout", "--unchecked")
+    assert client.asked[0] == ("start", "checkout", None, None, True)
+
+
+def test_input_comes_from_a_file_or_from_stdin(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "input.json"
+    file.write_text('\ufeff{"order": "Ä"}', encoding="utf-8")
+    client = FakeClient()
+    assert run(client, "start", "checkout", "--input", f"@{file}")[0] == 0
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"order": "B"}')))
+    assert run(client, "start", "checkout", "--input", "@-")[0] == 0
+    assert [asked[2] for asked in client.asked if asked[0] == "start"] == [{"order": "Ä"}, {"order": "B"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{", "--input is not JSON (Expecting property name"),
+        ("", "--input is not JSON"),
+        ("[1]", "--input is no JSON object of the flow's arguments"),
+        ('{"x": NaN}', "--input is not JSON that can be stored: NaN is no JSON number"),
+        ("[" * 100_000, "--input is not JSON that can be stored"),
+        ("@/no/such/file", "the file that --input @/no/such/file names can't be read: No such file or directory"),
+        ("@/", "the file that --input @/ names can't be read: Is a directory"),
+    ],
+)
+def test_a_wrong_input_is_one_clear_sentence(run: Run, given: str, said: str) -> None:
+    code, out, err = run(FakeClient(), "start", "checkout", "--input", given)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"stepwell: {said}")
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_no_text_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\xff\xfe{")
+    assert "is not UTF-8 text" in run(FakeClient(), "start", "checkout", "--input", f"@{tmp_path / 'x'}")[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UnknownFlow("no living worker knows the flow 'x'"), 2),
+        (StoreUnreachable("Redis at redis://localhost refused the connection"), 2),
+        (TimeoutError("execution A1 has not ended within 5 s"), 2),
+        (ExecutionCancelled("A1"), 1),
+        (ExecutionFailed("A1", FAILURE), 1),
+        (ZeroDivisionError("division by zero"), 2),
+    ],
+)
+def test_each_error_has_its_exit_code_and_no_traceback(run: Run, error: Exception, code: int) -> None:
+    found, out, err = run(FakeClient(result=error), "result", "A1")
+    assert (found, out) == (code, "")
+    assert str(error) in err
+    assert "Traceback" not in err
+    for verbose in (["result", "A1", "-v"], ["-v", "result", "A1"]):
+        assert "Traceback" in run(FakeClient(result=error), *verbose)[2]
+
+
+def test_errors_are_json_when_json_is_asked_for(run: Run) -> None:
+    code, out, err = run(FakeClient(result=ExecutionFailed("A1", FAILURE)), "result", "A1", "--json")
+    assert (code, err) == (1, "")
+    assert json.loads(out) == {
+        "error": {
+            "type": "ExecutionFailed",
+            "message": "execution A1 failed: StepFailed: step charge failed",
+            "execution": "A1",
+            "failure": FAILURE,
+        }
+    }
+
+
+def test_credentials_are_hidden_in_errors_and_in_tracebacks(run: Run) -> None:
+    for flag in ("--json", "-v"):
+        error = StoreUnreachable("no answer from redis://:hunter2@db:6379")
+        _, out, err = run(FakeClient(result=error), "result", "A1", flag)
+        assert "hunter2" not in out + err
+        assert "***@db" in out + err
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (CommandResult(True, "running"), "retry of A1 done; it is running now"),
+        (
+            CommandResult(True, "running", "2 steps begin again"),
+            "retry of A1 done: 2 steps begin again; it is running now",
+        ),
+        (
+            CommandResult(None, "error", "no worker is running; the retry waits in the inbox"),
+            "retry of A1 was sent, but not applied yet (it is error):"
+            " no worker is running; the retry waits in the inbox",
+        ),
+    ],
+)
+def test_a_command_says_what_became_of_it(run: Run, told: CommandResult, said: str) -> None:
+    assert run(FakeClient(retry=told), "retry", "A1") == (0, f"{said}\n", "")
+    code, out, _ = run(FakeClient(retry=told), "retry", "A1", "--json")
+    answer = {"id": "A1", "applied": told.applied, "status": told.status, "note": told.note}
+    assert (code, json.loads(out)) == (0, answer)
+
+
+def test_a_refused_command_gives_the_reason_and_exits_with_2(run: Run) -> None:
+    refused = CommandRefused("cancel of A1 refused: it has ended (completed)")
+    assert run(FakeClient(cancel=refused), "cancel", "A1") == (2, "", f"stepwell: {refused}\n")
+
+
+def test_a_signal_carries_its_payload(run: Run) -> None:
+    client = FakeClient(signal=CommandResult(True, "waiting"))
+    assert run(client, "signal", "A1", "approval", "--payload", '{"by": "Ada"}')[0] == 0
+    assert run(client, "signal", "A1", "go")[0] == 0
+    assert client.asked == [("signal", "A1", "approval", {"by": "Ada"}), ("signal", "A1", "go", None)]
+
+
+LISTED = {"id": "A1", "flow": "checkout", "status": "error", "created_at": 1_767_323_045_000, "updated_at": 0}
+
+
+def test_list_is_a_table_or_json(run: Run) -> None:
+    client = FakeClient(list=[LISTED])
+    code, out, _ = run(client, "list", "--status", "error", "--flow", "checkout", "--limit", "7")
+    heading, row = out.splitlines()
+    assert code == 0
+    assert heading.split() == ["ID", "STATUS", "CREATED", "CHANGED", "FLOW"]
+    assert row.split()[:3] == ["A1", "error", "2026-01-02T03:04:05.000Z"]
+    assert client.asked == [("list", "error", "checkout", 7)]
+    assert json.loads(run(client, "list", "--json")[1]) == [LISTED]
+
+
+def test_an_empty_list_is_no_output_but_a_remark(run: Run) -> None:
+    assert run(FakeClient(list=[]), "list", "--status", "error") == (0, "", "there is no execution of status error\n")
+    assert run(FakeClient(list=[]), "list", "--json") == (0, "[]\n", "")
+    assert run(FakeClient(dead=[]), "dead") == (0, "", "there are no dead letters\n")
+
+
+def test_dead_letters_show_their_reason(run: Run) -> None:
+    letter = {"partition": 7, "entry": "1-0", "reason": "no type", "at": 1_767_323_045_000, "fields": {"x": "\x1b[2J"}}
+    _, out, _ = run(FakeClient(dead=[{**letter, "reason": "no \x9b type"}]), "dead")
+    assert r"no \x9b type" in out
+    assert not {"\x1b", "\x9b"} & set(out)
+
+
+def test_show_gives_what_describe_has_as_json(run: Run) -> None:
+    shown = {"id": "A1", "status": "completed"}
+    assert json.loads(run(FakeClient(describe=shown), "show", "A1", "--json")[1]) == shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nope"], ["start"], ["start", "x", "--nope"], ["list", "--limit", "0"], ["list", "--limit", "x"], ["run"]],
+)
+def test_what_the_parser_refuses_exits_with_2(run: Run, arguments: list[str]) -> None:
+    code, out, err = run(FakeClient(), *arguments)
+    assert (code, out) == (2, "")
+    assert "Error" in err
+
+
+def test_a_timeout_without_waiting_is_refused(run: Run) -> None:
+    assert run(FakeClient(), "start", "x", "--timeout", "3")[0] == 2
+
+
+def test_an_interrupted_wait_says_that_the_execution_goes_on(run: Run) -> None:
+    code, _, err = run(FakeClient(result=KeyboardInterrupt()), "start", "checkout", "--id", "A1", "--wait")
+    assert code == 130
+    assert err == "the execution goes on: stepwell result A1\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run", "start", "result", "show", "list", "retry", "cancel", "signal", "dead", "explain", "demo", "init"],
+)
+def test_the_help_of_each_command_has_an_example(run: Run, command: str) -> None:
+    code, out, _ = run(FakeClient(), command, "--help")
+    assert code == 0
+    assert f"stepwell {command}" in out.partition("Example")[2]
+
+
+def test_the_demo_gets_its_options_and_gives_its_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr("stepwell.demo.main", lambda arguments: asked.append(list(arguments)) or 1)
+    assert run(FakeClient(), "demo", "--keep", "--seed", "7")[0] == 1
+    assert run(FakeClient(), "demo")[0] == 1
+    assert asked == [["--keep", "--seed", "7"], []]
+
+
+def test_the_version_is_printed(run: Run) -> None:
+    code, out, _ = run(FakeClient(), "--version")
+    assert code == 0
+    assert out.startswith("stepwell 0.")
+
+
+def test_both_a_url_and_a_data_folder_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--redis", "redis://localhost", "--data", "x"]) == 2
+    assert "not both" in capsys.readouterr().err

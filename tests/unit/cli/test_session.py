@@ -1,0 +1,105 @@
+"""What is printed: colours where they are seen, nothing that steers a terminal, tables that fit."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from stepwell.cli.session import Session, columns, cut, plain
+
+
+class Screen(io.TextIOWrapper):
+    """A stdout that may be a terminal, with an encoding."""
+
+    def __init__(self, terminal: bool, encoding: str = "utf-8") -> None:
+        self.raw_bytes = io.BytesIO()
+        super().__init__(self.raw_bytes, encoding=encoding, write_through=True)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    @property
+    def text(self) -> str:
+        return self.raw_bytes.getvalue().decode(self.encoding)
+
+
+Show = Callable[..., Screen]
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch) -> Show:
+    """`show(terminal, encoding)` makes stdout a screen."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+    def showing(terminal: bool, encoding: str = "utf-8") -> Screen:
+        made = Screen(terminal, encoding)
+        monkeypatch.setattr("sys.stdout", made)
+        return made
+
+    return showing
+
+
+LINE = [("charge  ", ""), ("failed", "bad")]
+
+
+def test_a_terminal_gets_colours(show: Show) -> None:
+    screen = show(True)
+    Session().answer_lines([LINE])
+    assert screen.text == "charge  \x1b[31mfailed\x1b[0m\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_terminal_without_colours_gets_none(
+    show: Show, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    screen = show(True)
+    monkeypatch.setenv(name, value)
+    Session().answer_lines([LINE])
+    assert screen.text == "charge  failed\n"
+
+
+def test_a_pipe_gets_plain_text_of_a_fixed_width(show: Show) -> None:
+    screen = show(False)
+    own = Session()
+    own.answer_lines([LINE])
+    assert screen.text == "charge  failed\n"
+    assert own.width == 100
+
+
+def test_what_the_encoding_lacks_is_replaced(show: Show) -> None:
+    screen = show(False, "ascii")
+    own = Session()
+    own.answer_lines([[("Ärger █", "bad")]])
+    assert own.ascii
+    assert screen.text == "?rger ?\n"
+
+
+def test_json_is_one_line_for_a_pipe(show: Show) -> None:
+    screen = show(False)
+    Session().answer_json({"a": ["Ä"]})
+    assert screen.text == '{"a": ["Ä"]}\n'
+
+
+def test_json_is_indented_for_a_person(show: Show) -> None:
+    screen = show(True)
+    Session().answer_json({"a": 1})
+    assert screen.text == '{\n  "a": 1\n}\n'
+
+
+def test_a_remark_steers_no_terminal_and_shows_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    Session().remark("one\ntwo \x1b[2J redis://:hunter2@db")
+    assert capsys.readouterr().err == "one\ntwo \\x1b[2J redis://:***@db\n"
+
+
+def test_a_table_cuts_its_last_column_only() -> None:
+    rows = [["ID", "REASON"], ["a-long-id", "one\ntwo " + "x" * 50]]
+    assert [plain(line) for line in columns(rows, 30)] == ["ID         REASON", "a-long-id  one two xxxxxxxxxx…"]
+    assert columns([], 30) == []
+
+
+def test_cutting_says_that_something_is_left_out() -> None:
+    assert (cut("12345", 5), cut("123456", 5)) == ("12345", "1234…")

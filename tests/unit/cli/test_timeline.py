@@ -1,0 +1,301 @@
+"""The timeline that `show` draws: golden texts of executions in each situation."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import pytest
+
+from stepwell.cli.session import plain
+from stepwell.cli.timeline import duration, timeline, utc
+
+T0 = 1_767_323_045_000  # 2026-01-02T03:04:05Z
+TOKEN = "ab" * 16
+
+
+def view(**changes: Any) -> dict[str, Any]:
+    return {
+        "id": "A1",
+        "flow": "checkout",
+        "status": "running",
+        "input": {"order": "A1"},
+        "result": None,
+        "rev": 7,
+        "created_at": T0,
+        "updated_at": T0,
+        "started_at": T0,
+        "ended_at": None,
+        "cancelling": False,
+        "steps": [],
+        "waits": [],
+        "open": {},
+        "error": None,
+        "failures": [],
+        **changes,
+    }
+
+
+def attempt(n: int, started: int | None, ended: int, error: str = "", due: int | None = None) -> dict[str, Any]:
+    return {
+        "n": n,
+        "started_at": None if started is None else T0 + started,
+        "ended_at": T0 + ended,
+        "error": {"type": "HttpError", "message": error, "reason": ""} if error else None,
+        "due_at": None if due is None else T0 + due,
+    }
+
+
+def step(path: str, status: str, declared: int, *attempts: dict[str, Any], interruptions: int = 0) -> dict[str, Any]:
+    return {
+        "path": path,
+        "status": status,
+        "token": TOKEN,
+        "key": f"A1:{TOKEN}",
+        "result": None,
+        "attempts": list(attempts),
+        "declared_at": T0 + declared,
+        "interruptions": interruptions,
+    }
+
+
+def opened(status: str, attempt: int, due: int | None = None) -> dict[str, Any]:
+    return {"kind": "step", "status": status, "attempt": attempt, "due_at": None if due is None else T0 + due}
+
+
+def wait(path: str, kind: str, name: str, declared: int, finished: int | None, due: int | None) -> dict[str, Any]:
+    return {
+        "path": path,
+        "kind": kind,
+        "name": name,
+        "status": "waiting" if finished is None else "completed",
+        "declared_at": T0 + declared,
+        "finished_at": None if finished is None else T0 + finished,
+        "due_at": None if due is None else T0 + due,
+    }
+
+
+def failure(**changes: Any) -> dict[str, Any]:
+    return {
+        "type": "StepFailed",
+        "message": "step charge failed after 2 attempts: HttpError: 503",
+        "attempts": 2,
+        "failed_step": {"path": "charge", "token": TOKEN, "attempts": 2},
+        "open": {},
+        "compensated": False,
+        "detail": "",
+        "at": T0 + 2000,
+        **changes,
+    }
+
+
+def drawn(shown: dict[str, Any], now: int, width: int = 72, ascii_only: bool = False) -> str:
+    return "\n".join(plain(line) for line in timeline(shown, T0 + now, width, ascii_only)) + "\n"
+
+
+def golden(text: str) -> str:
+    return textwrap.dedent(text).lstrip("\n")
+
+
+BACKING_OFF = view(
+    status="waiting",
+    steps=[
+        step("reserve", "completed", 0, attempt(1, 0, 500)),
+        step("charge", "backoff", 500, attempt(1, 500, 1000, "503", 2000), attempt(2, 2000, 3000, "reset", 5000)),
+    ],
+    open={"charge": opened("backoff", 3, 5000)},
+)
+
+
+def test_a_step_that_backs_off_shows_its_attempts_and_what_comes_next() -> None:
+    assert drawn(BACKING_OFF, 3500) == golden(f"""
+        A1  flow checkout  waiting
+        created 2026-01-02T03:04:05.000Z, 3.5 s ago, revision 7
+        input   {{"order":"A1"}}
+
+        step     status     tries  0                                         5 s
+        reserve  completed      1  █████
+            key A1:{TOKEN}
+        charge   backoff        2      ████✗········█████████✗··················
+            key A1:{TOKEN}
+            1  at 500 ms, took 500 ms, next after 1 s: HttpError: 503
+            2  at 2 s, took 1 s, next in 1.5 s: HttpError: reset
+        """)
+
+
+def test_a_terminal_that_shows_ascii_only_gets_ascii() -> None:
+    text = drawn(BACKING_OFF, 3500, ascii_only=True)
+    assert text.isascii()
+    assert "    ####x........#########x.................." in text
+
+
+def test_a_narrow_screen_drops_the_axis_and_keeps_the_facts() -> None:
+    text = drawn(BACKING_OFF, 3500, width=30)
+    assert "█" not in text
+    assert f"A1:{TOKEN}" in text
+    assert "next in 1.5 s: HttpError: reset" in text
+
+
+def test_a_failed_execution_says_what_failed_and_what_to_do() -> None:
+    shown = view(
+        status="error",
+        ended_at=T0 + 2000,
+        steps=[step("charge", "failed", 0, attempt(1, 0, 100, "503", 1100), attempt(2, 1100, 2000, "503"))],
+        error=failure(open={"charge": {}, "gather.1/ship": {}}),
+    )
+    assert drawn(shown, 9000, width=60) == golden(f"""
+        A1  flow checkout  error
+        created 2026-01-02T03:04:05.000Z, ended after 2 s, revision 7
+        input   {{"order":"A1"}}
+
+        step    status  tries  0                                 2 s
+        charge  failed      2  █✗·················█████████████████✗
+            key A1:{TOKEN}
+            1  at 0 ms, took 100 ms, next after 1 s: HttpError: 503
+            2  at 1.1 s, took 900 ms, gave up: HttpError: 503
+
+        error   StepFailed: step charge failed after 2 attempts: HttpError: 503
+                step charge, tried twice, token {TOKEN}
+                left open: gather.1/ship
+        to do   mend the cause, then: stepwell retry A1 (the same keys, a fresh budget)
+        """)
+
+
+def test_a_compensated_failure_is_not_to_be_retried() -> None:
+    text = drawn(view(status="error", ended_at=T0 + 1, error=failure(compensated=True)), 9)
+    assert "to do   start another execution" in text
+    assert "stepwell retry" not in text
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("code diverged", "mend the cause, then: stepwell retry A1"),
+        ("not deployed here", "run a worker that has the flow checkout: it goes on then"),
+    ],
+)
+def test_a_parked_execution_says_why_and_what_to_do(reason: str, advice: str) -> None:
+    parked = failure(type=reason, message="the record has a, the code b", failed_step=None, attempts=0)
+    text = drawn(view(status="parked", error=parked, steps=[step("a", "ready", 0)], open={"a": opened("ready", 1)}), 9)
+    assert f"parked  {reason}: the record has a, the code b\nto do   {advice}\n" in text
+    assert "1  has not begun" in text
+
+
+def test_waits_stand_between_the_steps_and_say_what_ends_them() -> None:
+    shown = view(
+        status="waiting",
+        steps=[step("ship", "completed", 1000, attempt(1, 1000, 1000))],
+        waits=[
+            wait("sleep", "timer", "", 0, 1000, None),
+            wait("wait", "signal", "go", 1000, None, 61_000),
+            wait("sleep#2", "timer", "", 1000, None, 7_201_000),
+        ],
+        open={"wait": opened("waiting", 0), "sleep#2": opened("waiting", 0)},
+    )
+    assert drawn(shown, 2000, width=64) == golden(f"""
+        A1  flow checkout  waiting
+        created 2026-01-02T03:04:05.000Z, 2 s ago, revision 7
+        input   {{"order":"A1"}}
+
+        step       status     tries  0                               2 s
+        sleep      completed         ──────────────────
+        wait (go)  waiting                            ─────────────────▶
+            for the signal go, until 2026-01-02T03:05:06.000Z, 59 s more; send it: stepwell signal A1 go --payload JSON
+        sleep#2    waiting                            ─────────────────▶
+            until 2026-01-02T05:04:06.000Z, 1 h 59 min more
+        ship       completed      1                   █
+            key A1:{TOKEN}
+        """)
+
+
+def test_a_running_attempt_an_interruption_and_a_gap_in_the_kept_attempts_are_told() -> None:
+    shown = view(
+        steps=[
+            step(
+                "poll",
+                "running",
+                0,
+                attempt(1, 0, 100, "no", 200),
+                attempt(30, None, 900, "no", 1000),
+                interruptions=2,
+            )
+        ],
+        open={"poll": opened("running", 31)},
+    )
+    lines = drawn(shown, 3000).splitlines()
+    assert lines[-4:] == [
+        "    …  28 more are not kept",
+        "    30  at 200 ms, next after 100 ms: HttpError: no",
+        "    31  running for up to 2 s",
+        "    interrupted twice by a crash",
+    ]
+    assert lines[5].startswith("poll  running     31  ")
+    assert lines[5].endswith("▶")
+
+
+def test_a_completed_execution_shows_its_result_and_the_failures_before() -> None:
+    shown = view(status="completed", ended_at=T0 + 9, result={"paid": True}, failures=[failure()])
+    assert drawn(shown, 99).splitlines()[-2:] == [
+        'result  {"paid":true}',
+        "failed before, at 2026-01-02T03:04:07.000Z, and retried: "
+        "StepFailed: step charge failed after 2 attempts: HttpError: 503",
+    ]
+
+
+def test_a_huge_result_is_cut_and_says_where_all_of_it_is() -> None:
+    text = drawn(view(status="completed", ended_at=T0 + 9, result="x" * 100_000), 99)
+    assert len(text) < 1000
+    assert "(all of it: stepwell result A1)" in text
+
+
+def test_long_errors_take_one_line_of_the_screen() -> None:
+    shown = view(steps=[step("a", "failed", 0, attempt(1, 0, 5, "first line\nsecond line " + "x" * 500))])
+    line = drawn(shown, 9).splitlines()[-1]
+    assert len(line) == 72
+    assert "HttpError: first line second line x" in line
+    assert line.endswith("…")
+
+
+def test_a_long_path_keeps_its_end() -> None:
+    shown = view(steps=[step("gather#12.345/gather#7.1/gather.0/ship#9", "completed", 0, attempt(1, 0, 1))])
+    assert "\n…#7.1/gather.0/ship#9  completed" in drawn(shown, 5)
+
+
+def test_a_damaged_row_shows_what_can_be_read() -> None:
+    shown = view(flow="", created_at=None, input=None, unreadable="the field meta is malformed")
+    text = drawn(shown, 5)
+    assert "A1  flow (unknown)  running" in text
+    assert "damaged the field meta is malformed" in text
+
+
+def test_an_execution_that_has_not_begun_has_no_axis() -> None:
+    assert drawn(view(status="queued"), 0).splitlines() == [
+        "A1  flow checkout  queued",
+        "created 2026-01-02T03:04:05.000Z, 0 ms ago, revision 7",
+        'input   {"order":"A1"}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (12, "12 ms"),
+        (999, "999 ms"),
+        (1_000, "1 s"),
+        (1_234, "1.23 s"),
+        (59_949, "59.9 s"),
+        (59_999, "1 min"),
+        (61_000, "1 min 1 s"),
+        (3_599_999, "1 h"),
+        (7_260_000, "2 h 1 min"),
+        (90_000_000, "1 d 1 h"),
+    ],
+)
+def test_durations_are_for_people(ms: int, text: str) -> None:
+    assert duration(ms) == text
+
+
+def test_times_are_utc_to_the_millisecond() -> None:
+    assert utc(T0 + 7) == "2026-01-02T03:04:05.007Z"
+    assert utc(None) == ""
