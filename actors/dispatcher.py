@@ -178,6 +178,10 @@ class Dispatcher(PooledActor):
             self._queued_ids.discard(execution_id)
             self._queued_entries.discard((partition, entry_id))
             self._send(execution_id, partition, m.Doorbell(entry_id))
+        if not self._queued:
+            # A set keeps the size of its largest crowd until it is cleared.
+            self._queued_ids.clear()
+            self._queued_entries.clear()
 
     def _full(self) -> bool:
         return self._draining or self._running >= self._running_max

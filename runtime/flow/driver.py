@@ -89,14 +89,14 @@ class Moves:
 NO_MOVES = Moves()
 
 
-class Driver:
+class Driver(Driving):
     """Runs one execution's flow code. All calls come from one thread at a time."""
 
-    __slots__ = ("_flow", "_moves", "_pending", "_ready", "_root", "_state", "ended")
+    __slots__ = ("_flow", "_moves", "_pending", "_ready", "_root", "ended")
 
     def __init__(self, flow: FlowLike, arguments: dict[str, Any]) -> None:
         self._flow = flow
-        self._state = Driving()
+        super().__init__()
         self._pending: dict[str, tuple[Leaf, _Branch]] = {}
         self._ready: list[tuple[_Branch, Any, BaseException | None]] = []  # an empty deque would cost 600 bytes
         self._moves = NO_MOVES
@@ -153,7 +153,7 @@ class Driver:
 
     def close(self) -> None:
         """Take the code out of memory. Operations awaited by cleanup code raise, so nothing is declared."""
-        self._state.closing = True
+        self.closing = True
         with self._driving():
             for branch in self._live_branches():
                 try:
@@ -187,7 +187,7 @@ class Driver:
 
     @contextmanager
     def _driving(self) -> Iterator[None]:
-        token = driving.set(self._state)
+        token = driving.set(self)
         try:
             yield
         finally:
@@ -195,7 +195,7 @@ class Driver:
 
     def _run(self) -> Moves:
         self._moves = moves = Moves()
-        token = driving.set(self._state)
+        token = driving.set(self)
         try:
             while self._ready:
                 branch, value, error = self._ready.pop(0)

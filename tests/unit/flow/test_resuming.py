@@ -256,6 +256,23 @@ def test_code_that_does_not_fit_the_record_parks_with_both_paths_and_goes_on_aft
     assert calls == {"a": 1, "b": 1}
 
 
+def test_code_that_waits_for_another_signal_than_the_recorded_one_parks() -> None:
+    @flow
+    async def approval() -> None:
+        await wait_for("approval")
+        await sleep(1)
+
+    @flow
+    async def other() -> None:
+        await wait_for("payment")
+        await sleep(1)
+
+    run = local_execution(approval)
+    run.signal("approval", 1)
+    run.reload(flow=other)
+    assert "record has signal approval at wait, but the code has signal payment there" in run.show()["error"]["message"]
+
+
 def test_code_that_only_grew_behind_the_record_goes_on() -> None:
     run = local_execution(original)
     run.step_once()
