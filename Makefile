@@ -43,6 +43,7 @@ lint: .venv-lint/ready
 	@ln -s $(addprefix $(CURDIR)/,$(wildcard runtime/*) actors metrics) $(TREE)/stepwell/
 	@MYPYPATH=$(TREE) $(LINT)/mypy --cache-dir .lint/mypy -p stepwell
 	@$(LINT)/python tests/ratchet.py
+	@MYPYPATH=$(TREE) $(LINT)/python tests/typing/check.py
 	@PYTHONPATH=$(TREE) $(LINT)/lint-imports --no-cache --no-logo setup.cfg
 
 clean:

@@ -26,20 +26,55 @@ LOAD_RETRY_SECONDS = 1.0
 
 
 class _Route:
-    """Where mail for one execution goes."""
+    """Where mail for one execution goes. `open` is mail whose effect is not acknowledged yet, by inbox entry: should
+    the actor fail, its successor gets it again."""
 
-    __slots__ = ("busy", "clean", "entries", "loading", "park", "partition", "ref", "routed", "waiting")
+    __slots__ = ("busy", "clean", "loading", "open", "park", "partition", "ref", "routed", "rung")
 
     def __init__(self, partition: int, clean: bool) -> None:
         self.partition = partition
         self.ref: AnyRef | None = None
         self.routed = 0
-        self.waiting: tuple[m.Mail, ...] = ()  # mail that came before the actor
-        self.entries: tuple[str, ...] = ()  # inbox entries that are not applied yet: few
+        self.open: dict[str, m.Mail] | None = None  # None: none, as for most executions in memory
+        self.rung = False  # a doorbell without an entry is due, too
         self.loading = False
         self.busy = False
         self.clean = clean
         self.park: m.Park | None = None
+
+    def tell(self, mail: m.Mail) -> None:
+        """Send what must arrive: now, or as soon as there is an actor."""
+        if mail.entry_id:
+            if self.open is None:
+                self.open = {}
+            self.open[mail.entry_id] = mail
+        else:
+            self.rung = True
+        if self.ref is not None:
+            self._pass_on(self.ref, mail)
+
+    def connect(self, ref: AnyRef) -> None:
+        """There is a new actor: it gets all that is not acknowledged."""
+        self.ref = ref
+        self.routed = 0
+        if self.rung:
+            self._pass_on(ref, _RING)
+        for mail in (self.open or {}).values():
+            self._pass_on(ref, mail)
+
+    def done(self, entry_id: str) -> None:
+        """The effect of an entry is acknowledged, or it is buried."""
+        if self.open is not None:
+            self.open.pop(entry_id, None)
+            if not self.open:
+                self.open = None
+
+    def _pass_on(self, ref: AnyRef, mail: m.Mail) -> None:
+        self.routed += 1
+        ref.tell(mail)
+
+
+_RING = m.Doorbell()
 
 
 class Dispatcher(PooledActor):
@@ -86,7 +121,7 @@ class Dispatcher(PooledActor):
         elif isinstance(message, m.ActorGone):
             self._actor_gone(message)
         elif isinstance(message, m.BadCommand):
-            self._bury_mail(message.partition, message.mail, "not applicable", message.reason)
+            self._bad_command(message)
         elif isinstance(message, _LoadAgain):
             self._load(message.execution_id)
         elif isinstance(message, m.Drain):
@@ -110,7 +145,7 @@ class Dispatcher(PooledActor):
             self._bury(entry.partition, entry.entry_id, entry.fields, "malformed", str(error))
             return True
         route = self._routes.get(execution_id)
-        if route is not None and entry.entry_id in route.entries:
+        if route is not None and route.open is not None and entry.entry_id in route.open:
             return False
         if isinstance(mail, m.Doorbell) and (route is None or route.ref is None) and self._full():
             if execution_id not in self._queued_ids:
@@ -130,13 +165,7 @@ class Dispatcher(PooledActor):
             if isinstance(mail, m.Doorbell):
                 self._count_busy(route, True)  # it is about to run: the limit must know before the row is read
             self._load(execution_id)
-        if mail.entry_id:
-            route.entries = (*route.entries, mail.entry_id)
-        if route.ref is None:
-            route.waiting = (*route.waiting, mail)
-        else:
-            route.routed += 1
-            route.ref.tell(mail)
+        route.tell(mail)
 
     def _swept(self, message: m.Swept) -> None:
         entries = sum([self._entry(entry) for entry in message.entries])
@@ -163,7 +192,7 @@ class Dispatcher(PooledActor):
         grant = self._shard.holdings.grant(partition)
         if grant is not None:
             route = self._routes[execution_id] = _Route(partition, grant.clean)
-            route.waiting = (m.Doorbell(),)
+            route.rung = True
             self._count_busy(route, True)  # until its actor says otherwise
             self._load(execution_id)
 
@@ -198,7 +227,7 @@ class Dispatcher(PooledActor):
     def _row_read(self, message: m.RowRead) -> None:
         self._loading -= 1
         route = self._routes.get(message.execution_id)
-        if route is None:
+        if route is None or not route.loading:  # the partition was lost, and perhaps has come back, meanwhile
             return
         route.loading = False
         if not isinstance(message.reply, Loaded):
@@ -214,7 +243,7 @@ class Dispatcher(PooledActor):
 
     def _no_row(self, execution_id: str, route: _Route) -> None:
         self._remove(execution_id)
-        for mail in route.waiting:
+        for mail in (route.open or {}).values():
             self._bury_mail(route.partition, mail, "no such execution", f"there is no execution {execution_id}")
 
     def _spawned(self, message: m.Spawned) -> None:
@@ -222,21 +251,14 @@ class Dispatcher(PooledActor):
         if route is None:
             message.ref.tell(m.Drop())
             return
-        route.ref = message.ref
         route.clean = True  # from now on the shard itself knows what runs
-        for mail in route.waiting:
-            route.routed += 1
-            message.ref.tell(mail)
-        route.waiting = ()
+        route.connect(message.ref)
 
     def _actor_gone(self, message: m.ActorGone) -> None:
         route = self._routes.get(message.execution_id)
-        if route is None or (route.ref is not None and route.ref is not message.ref):
+        if route is None or route.ref is not message.ref:
             return
         route.ref = None
-        route.routed = 0
-        route.waiting = tuple(mail for mail in message.unhandled if isinstance(mail, m.Doorbell | m.CommandMail))
-        route.entries = tuple(mail.entry_id for mail in route.waiting if mail.entry_id)
         route.park = message.park
         self._load(message.execution_id)
 
@@ -278,9 +300,16 @@ class Dispatcher(PooledActor):
     def _entries_done(self, message: m.EntriesDone) -> None:
         route = self._routes.get(message.execution_id)
         if route is not None:
-            route.entries = tuple(entry for entry in route.entries if entry not in message.entry_ids)
+            for entry_id in message.entry_ids:
+                route.done(entry_id)
 
     # Dead letters.
+
+    def _bad_command(self, message: m.BadCommand) -> None:
+        self._bury_mail(message.partition, message.mail, "not applicable", message.reason)
+        route = self._routes.get(message.execution_id)
+        if route is not None:
+            route.done(message.mail.entry_id)
 
     def _bury_mail(self, partition: int, mail: m.Mail, kind: str, reason: str) -> None:
         if isinstance(mail, m.CommandMail):

@@ -131,7 +131,7 @@ class ExecutionActor(PooledActor):
             self._feed(RetryAsked(self._now(), ""))
         elif cp.status != QUEUED:
             self._commit(self._machine.start(self._now(), self._clean))
-        self._rest()
+        self._catch_up()
 
     def on_receive(self, message: object) -> None:
         """One message; everything but the store's answer waits while a commit is in flight."""
@@ -143,6 +143,9 @@ class ExecutionActor(PooledActor):
             self._postpone(message)
         else:
             self._handle(message)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
         while self._later and self._in_flight is None and not self._leaving:
             self._handle(self._later.pop(0))
         if not self._later:
@@ -196,10 +199,17 @@ class ExecutionActor(PooledActor):
         if machine is not None:
             self._commit(machine.feed(event))
 
+    def _refuse(self, mail: m.Mail, reason: str) -> None:
+        self._handled += 1
+        self._shard.dispatcher.tell(m.BadCommand(self._id, self._partition, mail, reason))
+
     def _doorbell(self, bell: m.Doorbell) -> None:
-        self._mail_handled(bell.entry_id, "")
         machine = self._machine
-        if machine is not None and machine.checkpoint.status == QUEUED and machine.flow is not None:
+        if machine is None:
+            self._refuse(bell, f"{self._id} is parked, and its row was not read")
+            return
+        self._mail_handled(bell.entry_id, "")
+        if machine.checkpoint.status == QUEUED and machine.flow is not None:
             self._commit(machine.start(self._now(), clean=True))
         else:
             self._commit(Turn())
@@ -208,13 +218,11 @@ class ExecutionActor(PooledActor):
         try:
             event = command_input(mail.type, mail.command_id, mail.data, self._now())
         except NoSuchCommand as error:
-            self._shard.dispatcher.tell(m.BadCommand(self._partition, mail, str(error)))
-            self._handled += 1
+            self._refuse(mail, str(error))
             return
         machine = self._machine
-        if machine is None:  # the row is unreadable
-            self._shard.dispatcher.tell(m.BadCommand(self._partition, mail, f"{self._id} is parked unread"))
-            self._handled += 1
+        if machine is None:
+            self._refuse(mail, f"{self._id} is parked, and its row was not read")
             return
         if machine.flow is None and isinstance(event, RetryAsked):
             cp = machine.checkpoint
@@ -365,7 +373,8 @@ class ExecutionActor(PooledActor):
         if op is None or op.attempt != effect.attempt or cp.status != RUNNING:
             return
         if op.winding:
-            self._postpone(m.NeverBegun(effect.path, effect.attempt), first=True)
+            if not self._shard.runner.adopt(self._id, effect.path, effect.attempt, self.actor_ref):
+                self._postpone(m.NeverBegun(effect.path, effect.attempt), first=True)
             return
         if op.late_from is not None:
             late = max(0, self._now() - op.late_from)
@@ -435,6 +444,8 @@ class ExecutionActor(PooledActor):
         status = fields.get("status", b"").decode(errors="replace")
         rev = fields.get("rev", b"")
         lease = self._shard.holdings.lease(self._partition)
+        if status == PARKED and park.reason == PARK_UNREADABLE:
+            return
         self._shard.bus.publish(events.ExecutionParked(self._id, "", park.reason, park.detail))
         if lease is None or not rev.isdigit() or status == PARKED or status not in STATUSES:
             return

@@ -147,12 +147,11 @@ class Spawned(msgspec.Struct):
 
 
 class ActorGone(msgspec.Struct):
-    """An execution's actor failed. `park`: it did so too often; `unhandled` is mail it did not get to."""
+    """An execution's actor failed. `park`: it did so too often."""
 
     execution_id: str
     ref: AnyRef
     park: Park | None
-    unhandled: list[object]
 
 
 class EntriesDone(msgspec.Struct):
@@ -164,10 +163,11 @@ class EntriesDone(msgspec.Struct):
 
 
 class BadCommand(msgspec.Struct):
-    """A command that can never be applied; it becomes a dead letter."""
+    """Mail that can never be applied; it becomes a dead letter."""
 
+    execution_id: str
     partition: int
-    mail: CommandMail
+    mail: Mail
     reason: str
 
 

@@ -59,10 +59,8 @@ class Supervisor(PooledActor):
         )
         self._shard.observer(store_events.ActorFailed(execution_id, error, not again))
         if not again and isinstance(failure.message, m.CommandMail):
-            poison = m.BadCommand(self._shard.keys.partition_of(execution_id), failure.message, f"it made {error}")
+            partition = self._shard.keys.partition_of(execution_id)
+            poison = m.BadCommand(execution_id, partition, failure.message, f"it made {error}")
             self._shard.dispatcher.tell(poison)
         park = None if again else m.Park(PARK_CRASHED, failure.traceback[-TRACEBACK_CHARACTERS_MAX:])
-        unhandled = list(failure.unhandled)
-        if again and isinstance(failure.message, m.Doorbell | m.CommandMail):
-            unhandled.insert(0, failure.message)
-        self._shard.dispatcher.tell(m.ActorGone(execution_id, failure.ref, park, unhandled))
+        self._shard.dispatcher.tell(m.ActorGone(execution_id, failure.ref, park))

@@ -89,6 +89,15 @@ class StepRunner:
         else:
             self._pool.submit(lambda: self._run_sync(attempt))
 
+    def adopt(self, execution_id: str, path: str, attempt: int, ref: AnyRef) -> bool:
+        """Send the outcome of an attempt that runs to `ref` from now on; False if that attempt does not run."""
+        with self._lock:
+            current = self._attempts.get((execution_id, path))
+            if current is None or current.order.context.attempt != attempt:
+                return False
+            current.ref = ref
+            return True
+
     def close_intake(self, became_idle: Callable[[], None]) -> None:
         """Start nothing any more; call back (on any thread) when the last attempt has ended."""
         with self._lock:

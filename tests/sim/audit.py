@@ -25,7 +25,6 @@ class Audit:
         self._seen_events = 0
         self._due: dict[tuple[str, str], tuple[int, int]] = {}
         self._latest: dict[tuple[str, str], Run] = {}
-        self.hurried: set[str] = set()  # executions whose backoffs somebody ended by hand
         self.checked = 0
         world.checks.append(self.check)
         world.ledger.on_run.append(self.body_begins)
@@ -126,7 +125,7 @@ class Audit:
             alive = last.shard in {shard.name for shard in self._world.shards}
             assert last.ended_ms is not None or not alive, f"{what} began while attempt {last.attempt} ran"
         attempt, due_at = self._due.get(key, (0, 0))
-        if attempt + 1 == run.attempt and run.execution_id not in self.hurried:
+        if attempt + 1 == run.attempt and run.execution_id not in self._world.hurried:
             assert run.at_ms >= due_at, f"{what} began {due_at - run.at_ms} ms before it was due"
         self._latest[key] = run
 

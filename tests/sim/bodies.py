@@ -157,12 +157,14 @@ class SimRunner:
     def _move(self, attempt: Attempt) -> None:
         order = attempt.order
         step = order.call.step
+        fresh = attempt.run is None
+        if fresh:
+            if not self._holdings.may_act(order.partition):
+                self._finish(attempt, StepHeld(order.context.path, order.context.attempt))
+                return
+            self._begin(attempt)  # outside of the try: what an audit raises is no failure of the step
         try:
-            if attempt.run is None:
-                if not self._holdings.may_act(order.partition):
-                    self._finish(attempt, StepHeld(order.context.path, order.context.attempt))
-                    return
-                self._begin(attempt)
+            if fresh:
                 args, kwargs = copied_arguments(order.call)
                 if not step.is_async:
                     self._returned(attempt, attempt.context.run(step.fn, *args, **kwargs))
@@ -177,8 +179,6 @@ class SimRunner:
             except BaseException as error:
                 self._raised(attempt, error)
         except BaseException as error:
-            if type(error).__name__ == "ShardDied":
-                raise
             late = attempt.late and isinstance(error, asyncio.CancelledError)
             self._raised(attempt, StepTimeout(f"attempt took longer than {step.timeout:g} s") if late else error)
         else:

@@ -88,6 +88,7 @@ class World:
         self.dead: list[SimShard] = []
         self.dead_hosts: set[str] = set()
         self.random = None if seed is None else random.Random(seed)
+        self.hurried: set[str] = set()  # executions whose backoffs somebody may have ended by hand
         self.checks: list[Callable[[], None]] = []
         self.lease_ttl_ms = LONG_TTL_MS
         self.renew_seconds = LONG_RENEW_SECONDS
@@ -148,6 +149,7 @@ class World:
         return command_id
 
     def retry(self, execution_id: str) -> str:
+        self.hurried.add(execution_id)
         return self.send("retry", execution_id)
 
     def cancel(self, execution_id: str) -> str:

@@ -253,7 +253,6 @@ def test_retry_now_ends_an_hour_of_backoff_and_the_old_timer_does_nothing(make_w
     world.start(hourly, "e1")
     world.run(lambda: world.status("e1") == "waiting")
     world.run_for(5)
-    world.audit.hurried.add("e1")
     command = world.retry("e1")
     world.run(lambda: len(tries) == 2)
     assert world.clock.monotonic() < 6

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system.support.journal import Run
+from system.support.stage import HANG_SECONDS, SUPPORT, Stage, WorkerProcess
 
 from stepwell import Client
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND
 from stepwell.core.status import TERMINAL
 from stepwell.store.embedded import EmbeddedServer
-from system.support.journal import Run
-from system.support.stage import HANG_SECONDS, SUPPORT, Stage, WorkerProcess
 
 ID = "trip"
 PARTITIONS = 2

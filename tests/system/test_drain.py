@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from system.support.stage import Stage, WorkerProcess
 
 NEVER_ENDING = "86000"  # a grace that no test could wait for

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import redis
-
-from stepwell import Client
 from system.support.servers import OldServer, Server, free_port
 from system.support.stage import Stage, WorkerProcess
+
+from stepwell import Client
 
 PASSWORD = "s3cret-pw"
 RESETS = 20

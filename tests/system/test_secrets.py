@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import pytest
 import redis
+from system.support.servers import Server
+from system.support.stage import Stage
 
 from stepwell import Client
 from stepwell.core.errors import StoreError
-from system.support.servers import Server
-from system.support.stage import Stage
 
 PASSWORD = "pa55/w#rd@ü"  # must be percent-encoded: each form of it is looked for
 FORMS = (PASSWORD, quote(PASSWORD, safe=""), "pa55", "w#rd", "w%23rd")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system.support.stage import Stage, WorkerProcess
 
 from stepwell import Client
-from system.support.stage import Stage, WorkerProcess
 
 HOUR_MS = 3_600_000
 

@@ -128,12 +128,12 @@ def _rearm(cp: Checkpoint, path: str, op: OpenOp, now: int) -> list[Effect]:
 
 
 def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
+    """Also one that is being wound up is asked for: whoever runs bodies knows whether it still runs (then its outcome
+    is waited for) or never begins (`NotStarted`)."""
     if op.status == STEP_READY:
         cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING))
         return cp, [*effects, StartAttempt(path, op.attempt)]
     if event.clean:
-        if op.winding:
-            return cancel_now(cp, path, op, event.now)
         return cp, [StartAttempt(path, op.attempt)]
     op = replace(op, interruptions=op.interruptions + 1)
     told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, op.interruptions)
@@ -143,9 +143,6 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
         )
         cp, effects = fail(cp, path, op, error, event.now, None)
         return cp, [*effects, Emit(told), _gave_up(cp, path, op, error, "interrupted")]
-    if op.winding:
-        cp, effects = cancel_now(cp, path, op, event.now)
-        return cp, [*effects, Emit(told)]
     cp, effects = reopen(cp, path, op)
     return cp, [*effects, Emit(told), StartAttempt(path, op.attempt)]
 

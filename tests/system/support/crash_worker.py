@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import subject
+
 from stepwell.actors.failpoints import FailAt
 from stepwell.worker import Worker
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from system.support.stage import HANG_SECONDS, Eventually
 
 from stepwell.store.connect import connect
 from stepwell.store.embedded import server_binary
-from system.support.stage import HANG_SECONDS, Eventually
 
 
 def free_port() -> int:
@@ -76,7 +76,9 @@ class Server:
 class OldServer:
     """Speaks the protocol and says that it is a Redis of long ago; it keeps nothing."""
 
-    INFO = "redis_version:5.0.14\r\nredis_mode:standalone\r\nrole:master\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
+    INFO = (
+        "redis_version:5.0.14\r\nredis_mode:standalone\r\nrole:master\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
+    )
 
     def __init__(self) -> None:
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _OldHandler)

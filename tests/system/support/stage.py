@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import redis
+from system.support.journal import Journal
 
 from stepwell import Client
 from stepwell.store.connect import connect
-from system.support.journal import Journal
 
 SUPPORT = Path(__file__).resolve().parent
 SUBJECT = SUPPORT / "subject.py"

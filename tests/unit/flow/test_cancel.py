@@ -273,3 +273,24 @@ def test_a_gather_that_fails_because_of_a_cancelled_branch_is_a_cancel() -> None
     run.run()
     assert [type(error) for error in caught] == [Cancelled]
     assert run.checkpoint.status == "cancelled"
+
+
+def test_a_cancel_amid_a_failing_gather_leaves_what_a_retry_needs() -> None:
+    @flow
+    async def top() -> list[str]:
+        return list(await gather(work("a"), work("b")))
+
+    down.add("a")
+    run = local_execution(top)
+    for _ in range(2):
+        run.finish("gather.0/work")
+        run.fire("gather.0/work")
+    run.finish("gather.0/work")
+    run.cancel()
+    down.add("b")
+    run.finish("gather.1/work")
+    assert run.checkpoint.status == "error"
+    assert sorted(run.show()["error"]["open"]) == ["gather.0/work", "gather.1/work"]
+    down.clear()
+    run.retry()
+    assert run.run().result() == ["a", "b"]

@@ -1,0 +1,83 @@
+"""What a worker shows over HTTP of attempts, retries and waits while they happen."""
+
+from __future__ import annotations
+
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import pytest
+from system.support.stage import Stage
+
+from stepwell import ExecutionFailed
+
+
+@pytest.fixture
+def stage(processes: Any, tmp_path: Path, eventually: Any) -> Stage:
+    return Stage(processes, tmp_path, eventually)
+
+
+def test_retries_are_counted_timed_and_explained(stage: Stage) -> None:
+    worker = stage.worker().ready()
+    with stage.client() as client:
+        client.start("bumpy", {"failures": 3}, "b1")
+        assert client.result("b1", timeout=60) == 4
+        client.start("failing_later", {}, "f1")
+        with pytest.raises(ExecutionFailed):
+            client.result("f1", timeout=60)
+
+    shaky = {"flow": "bumpy", "step": "shaky"}
+    hopeless = {"flow": "failing_later", "step": "hopeless"}
+    assert worker.metric("stepwell_attempts_total", **shaky, outcome="failed") == 3
+    assert worker.metric("stepwell_attempts_total", **shaky, outcome="completed") == 1
+    assert worker.metric("stepwell_attempts_total", **hopeless, outcome="failed") == 5
+    assert worker.metric("stepwell_retries_total", **shaky) == 3
+    assert worker.metric("stepwell_retries_total", **hopeless) == 4
+    assert worker.metric("stepwell_backoff_seconds_count", **shaky) == 3
+    assert worker.metric("stepwell_backoff_seconds_sum", **shaky) >= 0.05 + 0.1 + 0.2
+    assert worker.metric("stepwell_backoff_seconds_sum", **hopeless) >= 0.2 + 0.4 + 0.8 + 1.6
+    assert worker.metric("stepwell_retry_lateness_seconds_count") == 7
+    assert worker.metric("stepwell_backoffs_ended_total", reason="due") == 7
+    assert worker.metric("stepwell_terminal_failures_total", **hopeless, reason="exhausted") == 1
+    assert worker.metric("stepwell_terminal_failures_total", **shaky) == 0
+    assert worker.metric("stepwell_executions_ended_total", flow="bumpy", status="completed") == 1
+    assert worker.metric("stepwell_executions_ended_total", flow="failing_later", status="error") == 1
+    assert worker.metric("stepwell_executions_backing_off") == 0
+
+
+def test_who_backs_off_now_is_shown_until_something_ends_it(stage: Stage) -> None:
+    worker = stage.worker().ready()
+    with stage.client() as client:
+        for number in range(3):
+            client.start("rester", {}, f"r{number}")
+        stage.eventually(lambda: worker.metric("stepwell_executions_backing_off") == 3, "three back off")
+        assert client.retry("r0").applied
+        with pytest.raises(ExecutionFailed, match="come back later"):
+            client.result("r0", timeout=60)
+        assert client.cancel("r1").applied
+        stage.eventually(lambda: worker.metric("stepwell_executions_backing_off") == 1, "one backs off")
+    assert worker.metric("stepwell_backoffs_ended_total", reason="retry") == 1
+    assert worker.metric("stepwell_backoffs_ended_total", reason="cancel") == 1
+    assert worker.metric("stepwell_commands_total", command="retry", outcome="applied") == 1
+
+
+def test_the_probes_answer_and_other_pages_do_not_exist(stage: Stage) -> None:
+    worker = stage.worker().ready()
+    assert worker.page("healthz") == (200, "ok\n")
+    assert worker.page("readyz") == (200, "ok\n")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        worker.page("rows")
+    # A worker that stands by lives, and is not ready for work.
+    standby = stage.worker().ready()
+    assert standby.page("healthz") == (200, "ok\n")
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        standby.page("readyz")
+    worker.kill()
+    stage.eventually(lambda: _is_ready(standby), "it takes over")
+
+
+def _is_ready(worker: Any) -> bool:
+    try:
+        return bool(worker.page("readyz")[0] == 200)
+    except urllib.error.HTTPError:
+        return False
