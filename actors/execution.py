@@ -106,6 +106,7 @@ class ExecutionActor(PooledActor):
         self._row_status = ""
         self._row_due: float | None = None
         self._handled = 0
+        self._attempts = 0  # begun, and their outcome has not come yet
         self._busy: bool | None = None  # what the dispatcher was told last
         self._leaving = False
 
@@ -166,6 +167,8 @@ class ExecutionActor(PooledActor):
         self._close()
 
     def _handle(self, message: object) -> None:
+        if isinstance(message, m.StepDone | m.StepErred | m.StepHeld):
+            self._attempts -= 1
         if isinstance(message, m.StepDone):
             done = AttemptSucceeded(self._now(), message.path, message.attempt, message.started_at, message.value)
             self._feed(done)
@@ -239,9 +242,6 @@ class ExecutionActor(PooledActor):
             self._pending = (*self._pending, Applied(entry_id, command_id, outcome))
 
     def _erred(self, message: m.StepErred) -> None:
-        machine = self._machine
-        if machine is None or message.path not in machine.checkpoint.open:
-            return
         self._feed(
             AttemptFailed(
                 self._now(),
@@ -250,7 +250,7 @@ class ExecutionActor(PooledActor):
                 message.started_at,
                 message.error,
                 message.retryable,
-                machine.step_call(message.path).step.retry,
+                message.policy,
                 message.retry_after,
             )
         )
@@ -384,6 +384,7 @@ class ExecutionActor(PooledActor):
         grant = self._shard.holdings.grant(self._partition)
         epoch = 0 if grant is None else grant.epoch
         context = context_of(cp, op, effect.path, call.step, epoch, None)
+        self._attempts += 1
         self._shard.runner.start(StepOrder(self._partition, call, context), self.actor_ref)
 
     def _arm(self, effect: ArmTimer) -> None:
@@ -403,7 +404,7 @@ class ExecutionActor(PooledActor):
 
     def _rest(self) -> None:
         """An execution that has ended or is parked leaves memory."""
-        if self._in_flight is not None or self._later or self._leaving:
+        if self._in_flight is not None or self._later or self._leaving or self._attempts:
             return
         machine = self._machine
         if machine is None or machine.checkpoint.terminal or machine.checkpoint.status == PARKED:

@@ -8,6 +8,7 @@ import msgspec
 
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.core.records import Failure
+from stepwell.core.retry import Retry
 from stepwell.store.inbox import Entry
 from stepwell.store.replies import Reply
 
@@ -41,13 +42,14 @@ class StepDone(msgspec.Struct, gc=False):
 
 
 class StepErred(msgspec.Struct, gc=False):
-    """An attempt raised."""
+    """An attempt raised; `policy` is its step's."""
 
     path: str
     attempt: int
     started_at: int | None
     error: Failure
     retryable: bool
+    policy: Retry
     retry_after: float | None = None
 
 

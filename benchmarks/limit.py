@@ -1,6 +1,6 @@
 """The limit: what a bare pipelined loop reaches with the very commands that a run sent.
 
-The commands are taken from the server (MONITOR) while the product runs, and sent again to the emptied server:
+The commands are taken from the server (MONITOR) while the product runs, and sent to an empty server of the same kind:
 first what created the executions, then what their owner sent, in the same order. Only the lease and the inbox
 entries' ids, which the server makes, are set anew.
 """
@@ -25,6 +25,7 @@ __all__ = ["Recording", "Replay"]
 Words = list[bytes]
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
+_CPU = re.compile(rb"^used_cpu_(?:sys|user):([0-9.]+)", re.MULTILINE)
 _PLAIN = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b"}
 
 
@@ -73,7 +74,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The commands of a run, sorted: what created executions, what read rows and committed."""
+    """The commands of a run, sorted: what created executions, what read rows and committed. `url`: where they go."""
 
     creates: Sequence[Words]
     works: Sequence[Words]
@@ -95,7 +96,7 @@ class Replay:
                 works.append(words)
         return cls(creates, works, url, keys, scripts)
 
-    def run(self, batch: int, redis_cpu: Callable[[], float]) -> tuple[float, float]:
+    def run(self, batch: int) -> tuple[float, float]:
         """Send all of them to the emptied server, `batch` at a time: the seconds, and the server's CPU seconds.
 
         Raises:
@@ -103,13 +104,13 @@ class Replay:
         """
         with Bare(self.url) as link:
             self._prepare(link)
-            before = redis_cpu()
+            before = _cpu_seconds(link)
             seconds = _send(link, self.creates, batch, lambda _, reply: reply == [b"CREATED"])
-            used = redis_cpu() - before
+            used = _cpu_seconds(link) - before
             works = self._with_entries(self._entries(link))
-            before = redis_cpu()
+            before = _cpu_seconds(link)
             seconds += _send(link, works, batch, _is_fine)
-            return seconds, used + redis_cpu() - before
+            return seconds, used + _cpu_seconds(link) - before
 
     def _prepare(self, link: Bare) -> None:
         link.call("FLUSHALL", "SYNC")
@@ -140,6 +141,12 @@ class Replay:
                     changed[at + 13 + dels + 3 * number] = entries[words[at + 5]]
             works.append(changed)
         return works
+
+
+def _cpu_seconds(link: Bare) -> float:
+    info = link.call("INFO", "cpu")
+    assert isinstance(info, bytes), info
+    return sum(float(seconds) for seconds in _CPU.findall(info))
 
 
 def _arguments(words: Words) -> Words:

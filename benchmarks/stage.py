@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -81,11 +83,6 @@ class Stage:
             scripts=calls.get("evalsha", 0),
         )
 
-    def redis_cpu(self) -> float:
-        """CPU seconds that the server has used; for when the worker is gone."""
-        info = self._info()
-        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
-
     def count(self, status: str) -> int:
         """Executions of a status."""
         pipeline = self.redis.pipeline(transaction=False)
@@ -93,10 +90,11 @@ class Stage:
             pipeline.zcard(part.by[status])
         return sum(pipeline.execute())
 
-    def server_version(self) -> str:
-        """Which server it is."""
-        info = self._info()
-        return f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info['redis_version']}"
+    @contextmanager
+    def spare_server(self) -> Iterator[str]:
+        """The URL of a second server, empty and with the same settings, for as long as the block lasts."""
+        with EmbeddedServer.use(self._dir / "spare") as server:
+            yield server.url
 
     def close(self) -> None:
         """End the worker, then the server."""

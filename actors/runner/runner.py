@@ -190,10 +190,13 @@ class StepRunner:
         self._finish(attempt, outcome)
 
     def _erred(self, order: StepOrder, started: int, error: BaseException) -> StepErred:
-        judged = failure_of(error, order.call.step)
+        step = order.call.step
+        judged = failure_of(error, step)
         context = order.context
         logger.debug("attempt %d of %s %s raised", context.attempt, context.execution_id, context.path, exc_info=error)
-        return StepErred(context.path, context.attempt, started, judged.error, judged.retryable, judged.retry_after)
+        return StepErred(
+            context.path, context.attempt, started, judged.error, judged.retryable, step.retry, judged.retry_after
+        )
 
     def _context(self, order: StepOrder) -> StepContext:
         timeout = order.call.step.timeout

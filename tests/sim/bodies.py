@@ -224,7 +224,15 @@ class SimRunner:
         started = None if attempt.run is None else attempt.run.at_ms
         self._finish(
             attempt,
-            StepErred(context.path, context.attempt, started, judged.error, judged.retryable, judged.retry_after),
+            StepErred(
+                context.path,
+                context.attempt,
+                started,
+                judged.error,
+                judged.retryable,
+                attempt.order.call.step.retry,
+                judged.retry_after,
+            ),
         )
 
     def _finish(self, attempt: Attempt, outcome: StepDone | StepErred | StepHeld) -> None:

@@ -468,4 +468,3 @@ class _Clock:
 
     def sync(self, server_ms: int, sent_monotonic: float, received_monotonic: float) -> None:
         return
-

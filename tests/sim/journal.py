@@ -64,9 +64,7 @@ class Journal(SimLink):
 
     sent: list[Sent]
 
-    def __init__(
-        self, client: redis.Redis, keys: Keys, scripts: Scripts, weather: Weather, sent: list[Sent]
-    ) -> None:
+    def __init__(self, client: redis.Redis, keys: Keys, scripts: Scripts, weather: Weather, sent: list[Sent]) -> None:
         super().__init__(client, keys, scripts, weather, "mirror")
         self.sent = sent
         self.judge: Judge = lambda _request: None
