@@ -396,6 +396,10 @@ class ExecutionActor(PooledActor):
     def _tell_busy(self) -> None:
         machine = self._machine
         busy = machine is not None and machine.checkpoint.status == RUNNING
+        if machine is not None and not busy:
+            # What comes back overdue runs in a moment: its place must not go to the next one before that.
+            due = next_due(machine.checkpoint)
+            busy = due is not None and due <= self._now()
         if busy != self._busy:
             self._busy = busy
             self._shard.dispatcher.tell(m.Busy(self._id, busy))

@@ -35,7 +35,7 @@ class _Round:
 
 def run(scale: Scale) -> Result:
     """Five-step flows of no-op async steps, 200 in flight, AOF everysec, one shard; in turns with the limit."""
-    recorded = scale.of(2000, 20)
+    recorded = scale.of(1000, 20)
     with Stage() as stage, stage.spare_server() as spare:
         load = Load(stage.url, stage.keys, stage.scripts, "five", {})
         load.run(scale.of(1000, 20), IN_FLIGHT)

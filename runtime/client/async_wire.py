@@ -77,7 +77,7 @@ class AsyncWire:
                 except StoreError as error:
                     move = conversation.throw(error)
                 else:
-                    if cancelled() > 99:
+                    if cancelled() > 0:
                         # redis-py waits with asyncio.wait_for, which may lose a cancellation before Python 3.12.
                         raise asyncio.CancelledError
                     move = conversation.send(answer)

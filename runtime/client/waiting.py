@@ -21,7 +21,7 @@ from stepwell.core.view import error_shown
 from stepwell.store import queries
 from stepwell.store.queries import Query
 
-__all__ = ["Json", "deadline_of", "no_such", "result"]
+__all__ = ["Ending", "Json", "deadline_of", "no_such", "result"]
 
 Json: TypeAlias = Any
 """Decoded JSON: dict, list, str, int, float, bool or None."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import redis
@@ -13,7 +13,9 @@ from stepwell.store.link import Link
 from stepwell.store.replies import fields_of
 from stepwell.store.scripts import Scripts
 
-__all__ = ["WORKER_TTL_MS", "WorkerRegistry", "heartbeats_of", "living_of"]
+__all__ = ["WORKER_TTL_MS", "Heartbeat", "WorkerRegistry", "heartbeats_of", "living_of"]
+
+Heartbeat: TypeAlias = dict[str, Any]
 
 WORKER_TTL_MS: Final = 10_000
 
@@ -36,7 +38,7 @@ class WorkerRegistry:
         """Forgets a worker that leaves."""
         self._link.call([["HDEL", self._hash, worker_id]])
 
-    def living(self, now_ms: int, ttl_ms: int = WORKER_TTL_MS) -> list[dict[str, Any]]:
+    def living(self, now_ms: int, ttl_ms: int = WORKER_TTL_MS) -> list[Heartbeat]:
         """Heartbeats not older than `ttl_ms`, by worker id, each with its `id`; what is none is passed over."""
         return living_of(self._all(), now_ms, ttl_ms)
 
@@ -47,17 +49,17 @@ class WorkerRegistry:
             self._link.call([["HDEL", self._hash, *silent]])
         return len(silent)
 
-    def _all(self) -> dict[str, dict[str, Any]]:
+    def _all(self) -> dict[str, Heartbeat]:
         (raw,) = self._link.call([["HGETALL", self._hash]])
         return heartbeats_of(raw)
 
 
-def heartbeats_of(raw: object) -> dict[str, dict[str, Any]]:
+def heartbeats_of(raw: object) -> dict[str, Heartbeat]:
     """The heartbeats in a reply to HGETALL, by worker id; what is none is passed over."""
     beats = {}
     for worker_id, value in fields_of(raw).items():
         try:
-            beat = msgspec.json.decode(value, type=dict[str, Any])
+            beat = msgspec.json.decode(value, type=Heartbeat)
         except msgspec.DecodeError:
             continue
         if type(beat.get("at")) is int:
@@ -65,6 +67,6 @@ def heartbeats_of(raw: object) -> dict[str, dict[str, Any]]:
     return beats
 
 
-def living_of(beats: Mapping[str, dict[str, Any]], now_ms: int, ttl_ms: int = WORKER_TTL_MS) -> list[dict[str, Any]]:
+def living_of(beats: Mapping[str, Heartbeat], now_ms: int, ttl_ms: int = WORKER_TTL_MS) -> list[Heartbeat]:
     """Those heartbeats that are not older than `ttl_ms`, by worker id."""
     return [beat for _, beat in sorted(beats.items()) if now_ms - beat["at"] <= ttl_ms]

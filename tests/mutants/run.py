@@ -1,24 +1,35 @@
 """Applies each mutant to a copy of the product and runs its tests: they must fail.
 
-A mutant is one TOML file: `pains` (rows of docs/pains.md), `why`, `file`, `old` (occurs once), `new`, `tests` (pytest ids).
-Usage: python tests/mutants/run.py [NAME...]. Exit 1 if a mutant survives, or if its `old` no longer fits.
+A mutant is one TOML file: `pains` (rows of docs/pains.md), `why` (the fault that it is), `file`, `old` (occurs once),
+`new`, `tests` (ids of pytest). Before that all these tests run once on the product as it is: they must pass.
+
+Usage: python tests/mutants/run.py [--verbose] [NAME...], a name being that of a file without `.toml`.
+Exit 1 if a mutant survives, if its `old` no longer fits, or if a test fails without any mutant.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-HANG_SECONDS = 180
+PACKAGES = {"runtime": "", "actors": "actors", "metrics": "metrics"}  # folder -> place below `stepwell`
+HANG_SECONDS = 60
+BASELINE_SECONDS = 300
+AT_ONCE = 2
+# A mutant is a fault that a person could have made: it must load, and speak of nothing that does not exist.
+NO_FAULT = re.compile(r"^E +((?:Name|Import|Syntax|Indentation)Error: .*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,80 +45,123 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-def read_mutants(names: list[str]) -> list[Mutant]:
-    """All mutants, or those named."""
-    found = []
-    for path in sorted(HERE.glob("*.toml")):
-        if names and path.stem not in names:
-            continue
-        data = tomllib.loads(path.read_text())
-        found.append(
-            Mutant(
-                path.stem,
-                tuple(data["pains"]),
-                data["why"],
-                data["file"],
-                data["old"],
-                data["new"],
-                tuple(data["tests"]),
-            )
-        )
-    return found
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a mutant; `problem` is empty if its tests caught it, `shown` is what they said."""
+
+    mutant: Mutant
+    problem: str
+    shown: str = ""
+    seconds: float = 0.0
+
+
+def read_mutants(names: Iterable[str] = ()) -> list[Mutant]:
+    """All mutants, or those named; ValueError for a name that there is not."""
+    wanted = set(names)
+    known = {path.stem: path for path in sorted(HERE.glob("*.toml"))}
+    if wanted - set(known):
+        raise ValueError(f"no such mutant: {', '.join(sorted(wanted - set(known)))}")
+    return [read_mutant(path) for name, path in known.items() if not wanted or name in wanted]
+
+
+def read_mutant(path: Path) -> Mutant:
+    """The mutant in one file."""
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    return Mutant(
+        name=path.stem,
+        pains=tuple(data.pop("pains")),
+        tests=tuple(data.pop("tests")),
+        **data,
+    )
 
 
 def problem_of(mutant: Mutant) -> str:
     """Why the mutant can't be applied; empty if it can."""
-    text = (ROOT / mutant.file).read_text()
-    count = text.count(mutant.old)
+    target = ROOT / mutant.file
+    if not target.is_file():
+        return f"there is no {mutant.file}"
+    count = target.read_text(encoding="utf-8").count(mutant.old)
     if count != 1:
-        return f"its `old` text occurs {count} times in {mutant.file}, expected once"
-    missing = [test for test in mutant.tests if not (ROOT / test.partition("::")[0]).exists()]
+        return f"its `old` occurs {count} times in {mutant.file}, expected once: adapt it"
+    missing = [test for test in mutant.tests if not (ROOT / test.partition("::")[0]).is_file()]
     return f"no such test file: {', '.join(missing)}" if missing else ""
 
 
-def survives(mutant: Mutant) -> str:
-    """Run the mutant's tests on a mutated copy; the reason if they do not fail as tests."""
+def judge(mutant: Mutant) -> Verdict:
+    """Run the mutant's tests on a mutated copy."""
+    problem = problem_of(mutant)
+    if problem:
+        return Verdict(mutant, problem)
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        site = Path(folder)
-        package = site / "stepwell"
+        copy_product(Path(folder))
+        place = PACKAGES[mutant.file.partition("/")[0]]
+        target = Path(folder) / "stepwell" / place / mutant.file.partition("/")[2]
+        target.write_text(target.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
+        code, said = run_tests(mutant.tests, Path(folder), HANG_SECONDS)
+    seconds = time.monotonic() - began
+    if code is None:
+        return Verdict(mutant, "", f"its tests hang: stopped after {HANG_SECONDS} s", seconds)
+    if code != 1:
+        return Verdict(mutant, f"its tests did not fail (pytest's exit code is {code})\n{said}", said, seconds)
+    broken = NO_FAULT.search(said)
+    return Verdict(mutant, f"it is no fault but nonsense: {broken[1]}" if broken else "", said, seconds)
+
+
+def copy_product(site: Path) -> None:
+    """Put the product below `site` as it is installed."""
+    for folder, place in PACKAGES.items():
         ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "runtime", package, ignore=ignore)
-        shutil.copytree(ROOT / "actors", package / "actors", ignore=ignore)
-        shutil.copytree(ROOT / "metrics", package / "metrics", ignore=ignore)
-        top, _, rest = mutant.file.partition("/")
-        target = package / rest if top == "runtime" else package / top / rest
-        target.write_text(target.read_text().replace(mutant.old, mutant.new))
-        env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.tests]
+        shutil.copytree(ROOT / folder, site / "stepwell" / place, ignore=ignore, dirs_exist_ok=True)
+
+
+def run_tests(tests: Iterable[str], site: Path, limit: float) -> tuple[int | None, str]:
+    """Pytest's exit code with the product in `site` (None if it hung), and the end of what it said."""
+    env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider", *tests]
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:
         try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
-            )
+            code = subprocess.run(command, cwd=ROOT, env=env, stdout=out, stderr=out, timeout=limit).returncode
         except subprocess.TimeoutExpired:
-            return ""  # hanging is failing
-    if done.returncode == 1:
-        return ""
-    tail = "\n".join(done.stdout.splitlines()[-5:])
-    return f"its tests did not fail (pytest exit {done.returncode})\n{tail}"
+            code = None
+        out.seek(0)
+        return code, "\n".join(out.read().splitlines()[-40:])
 
 
-def judge(mutant: Mutant) -> tuple[Mutant, str]:
-    """The mutant and what is wrong with it; empty if its tests caught it."""
-    return mutant, problem_of(mutant) or survives(mutant)
+def baseline(mutants: list[Mutant]) -> str:
+    """What fails without any mutant; empty if all is well."""
+    tests = dict.fromkeys(test for mutant in mutants for test in mutant.tests)
+    with tempfile.TemporaryDirectory(prefix="mutant-none-") as folder:
+        copy_product(Path(folder))
+        code, said = run_tests(tests, Path(folder), BASELINE_SECONDS)
+    return "" if code == 0 else said
 
 
-def main(names: list[str]) -> int:
-    """Run mutants, two at a time; report each."""
-    mutants = read_mutants(names)
-    if not mutants:
-        print("no such mutant")
+def main(arguments: list[str]) -> int:
+    """Judge mutants, some at a time; report each."""
+    verbose = "--verbose" in arguments
+    try:
+        mutants = read_mutants(name for name in arguments if name != "--verbose")
+    except ValueError as error:
+        print(error)
+        return 1
+    sound = [mutant for mutant in mutants if not problem_of(mutant)]
+    failing = baseline(sound) if sound else ""
+    if failing:
+        print(f"tests fail without any mutant:\n{failing}\n0 passed, {len(mutants)} failed")
         return 1
     bad = 0
-    with ThreadPoolExecutor(2) as pool:
-        for mutant, problem in pool.map(judge, mutants):
-            bad += bool(problem)
-            pains = " ".join(str(pain) for pain in mutant.pains)
-            print(f"{'SURVIVED' if problem else 'caught  '} {mutant.name} (pains {pains}): {problem or mutant.why}", flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for verdict in pool.map(judge, mutants):
+            bad += bool(verdict.problem)
+            mutant = verdict.mutant
+            word = "SURVIVED" if verdict.problem else "caught"
+            pains = ",".join(map(str, mutant.pains))
+            print(f"{word:<8} {pains:>7} {verdict.seconds:5.1f} s  {mutant.name}: {verdict.problem or mutant.why}")
+            if verbose and not verdict.problem:
+                said = [line for line in verdict.shown.splitlines() if line.startswith(("E  ", "FAILED", "its tests"))]
+                print("\n".join(f"{'':26}{line[:160]}" for line in said[-6:]))
+            sys.stdout.flush()
     print(f"{len(mutants) - bad} passed, {bad} failed")
     return 1 if bad else 0
 

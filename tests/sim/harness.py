@@ -94,6 +94,7 @@ class World:
         self.renew_seconds = LONG_RENEW_SECONDS
         self._link = Link(self.client, self.keys, self.scripts)
         self._commands = 0
+        self._lives = 0
 
     def connect(self) -> redis.Redis:
         return fakeredis.FakeRedis(server=self.server, retry=RedisRetry(NoBackoff(), 0), socket_timeout=5)
@@ -106,7 +107,8 @@ class World:
 
     def shard(self, **options: Any) -> SimShard:
         """A new shard over the same server; it takes what is free."""
-        shard = SimShard(self, len(self.shards) + len(self.dead) + 1, **options)
+        self._lives += 1
+        shard = SimShard(self, self._lives, **options)
         self.shards.append(shard)
         shard.start()
         return shard
@@ -399,7 +401,8 @@ class SimShard:
         dues = [self.scheduler.next_due(), self.runner.next_due()]
         if not self.mirror.idle and "mirror" not in self.paused:
             dues.append(self._mirror_until)
-        if self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down:
+        renews = self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down
+        if renews and "leases" not in self.paused:
             dues.append(self.leases._due)
         if self.holdings.partitions() and self._reader_until > self.clock.monotonic():
             dues.append(self._reader_until)

@@ -152,7 +152,7 @@ def test_two_flows_of_one_name(write: Write) -> None:
     assert "two flows are named 'checkout' (in first_flows and second_flows)" in message
 
 
-@pytest.mark.parametrize("name", ["json.py", "stepwell.py", "telnetlib.py"])
+@pytest.mark.parametrize("name", ["json.py", "stepwell.py", "smtplib.py"])
 def test_a_file_that_would_hide_another_module(write: Write, name: str) -> None:
     write(name, FLOW.format(name="checkout"))
     assert "another module is named" in refusal(name)

@@ -109,12 +109,16 @@ def test_every_told_message_is_handled_or_counted_while_the_actor_stops(thread_s
     for number in range(50):
         ref = thread_stage.spawn(name=f"short-lived {number}")
 
+        def end(actor: Any) -> None:
+            handled.append(actor)
+            actor.stop()
+
         def tell(who: int, ref: Any = ref) -> None:
             for turn in range(20):
-                ref.tell(handled.append if (who, turn) != (0, 10) else lambda actor: actor.stop())
+                ref.tell(handled.append if (who, turn) != (0, 10) else end)
 
         in_threads(3, tell)
-        sent += 3 * 20 - 1
+        sent += 3 * 20
     thread_stage.stop()
     assert len(handled) + thread_stage.scheduler.undelivered == sent
     assert len(thread_stage.lost) == thread_stage.scheduler.undelivered
