@@ -46,6 +46,7 @@ from stepwell.core.status import (
     STATUSES,
     STEP_BACKOFF,
     TERMINAL,
+    WAITING,
 )
 from stepwell.core.transitions import live_score, next_due, score_of
 from stepwell.flow.attempt import context_of
@@ -56,6 +57,7 @@ from stepwell.store.replies import Committed, Conflict, Reply
 from stepwell.store.requests import KEEP, Applied, Commit, Restore
 
 HELD_RETRY_SECONDS = 0.5
+_OUTCOMES = (m.StepDone, m.StepErred, m.StepHeld)
 
 
 class RowConflict(StepwellError):
@@ -167,7 +169,7 @@ class ExecutionActor(PooledActor):
         self._close()
 
     def _handle(self, message: object) -> None:
-        if isinstance(message, m.StepDone | m.StepErred | m.StepHeld):
+        if isinstance(message, _OUTCOMES):
             self._attempts -= 1
         if isinstance(message, m.StepDone):
             done = AttemptSucceeded(self._now(), message.path, message.attempt, message.started_at, message.value)
@@ -394,12 +396,7 @@ class ExecutionActor(PooledActor):
         self.timers.start(effect.path, remaining / 1000, m.TimerDue(effect.path))
 
     def _tell_busy(self) -> None:
-        machine = self._machine
-        busy = machine is not None and machine.checkpoint.status == RUNNING
-        if machine is not None and not busy:
-            # What comes back overdue runs in a moment: its place must not go to the next one before that.
-            due = next_due(machine.checkpoint)
-            busy = due is not None and due <= self._now()
+        busy = self._machine is not None and _is_busy(self._machine.checkpoint, self._now())
         if busy != self._busy:
             self._busy = busy
             self._shard.dispatcher.tell(m.Busy(self._id, busy))
@@ -471,6 +468,15 @@ class ExecutionActor(PooledActor):
 
     def _now(self) -> int:
         return self._shard.clock.now_ms()
+
+
+def _is_busy(cp: Checkpoint, now: int) -> bool:
+    """Whether it counts for the limit of running executions."""
+    if cp.status != WAITING:
+        return cp.status == RUNNING
+    # What comes back overdue runs in a moment: its place must not go to another one before that.
+    due = next_due(cp)
+    return due is not None and due <= now
 
 
 def _live_view(follow: list[Follow]) -> bytes:

@@ -12,6 +12,7 @@ from typing import TextIO
 
 from stepwell.core import events
 from stepwell.core.events import Event
+from stepwell.core.status import COMPLETED
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
 
 __all__ = ["LogSubscriber", "setup_logging"]
@@ -138,7 +139,8 @@ class LogSubscriber:
 
     def _ended(self, event: events.ExecutionEnded) -> None:
         self._log(
-            logging.INFO,
+            # What went well is the bulk, and a line costs as much as half a step.
+            logging.DEBUG if event.status == COMPLETED else logging.INFO,
             f"execution ended: {event.status}",
             execution=event.execution_id,
             flow=event.flow,

@@ -32,9 +32,12 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch on the shared time line, rounded up; never less than an earlier reading."""
-        with self._lock:
-            self._latest_ms = max(self._latest_ms, math.ceil(self.monotonic() * 1000 + self._offset_ms))
+        # Not locked, for it is read several times a step: two threads that race differ by what passed between them.
+        now = math.ceil(self.monotonic() * 1000 + self._offset_ms)
+        if now <= self._latest_ms:
             return self._latest_ms
+        self._latest_ms = now
+        return now
 
     def sync(self, server_ms: int, sent_monotonic: float, received_monotonic: float) -> None:
         """Take over the server's time (`server_ms`), which was asked for and received at those monotonic seconds.

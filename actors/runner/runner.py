@@ -28,12 +28,13 @@ Outcome = StepDone | StepErred | StepHeld
 class _Attempt:
     """One attempt under way; `then` is what was asked for meanwhile under the same path."""
 
-    __slots__ = ("order", "ref", "then")
+    __slots__ = ("order", "ref", "task", "then")
 
     def __init__(self, order: StepOrder, ref: AnyRef) -> None:
         self.order = order
         self.ref = ref
         self.then: tuple[StepOrder, AnyRef] | None = None
+        self.task: asyncio.Task[None] | None = None  # of an async body; kept here lest it be collected
 
 
 class StepRunner:
@@ -49,7 +50,6 @@ class StepRunner:
         self._attempts: dict[tuple[str, str], _Attempt] = {}
         self._asked: deque[_Attempt] = deque()
         self._armed = False
-        self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self._became_idle: Callable[[], None] | None = None
 
@@ -117,7 +117,8 @@ class StepRunner:
             self._thread.join(timeout + 1.0)
 
     async def _wind_down(self, timeout: float) -> None:
-        tasks = list(self._tasks)
+        with self._lock:
+            tasks = [attempt.task for attempt in self._attempts.values() if attempt.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -134,9 +135,7 @@ class StepRunner:
         self._armed = False
         while self._asked:
             attempt = self._asked.popleft()
-            task = self._loop.create_task(self._run_async(attempt))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            attempt.task = self._loop.create_task(self._run_async(attempt))
 
     async def _run_async(self, attempt: _Attempt) -> None:
         order = attempt.order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 from typing import TYPE_CHECKING, Annotated, Final
@@ -90,6 +91,7 @@ def run(
     )
     worker.install_signals()
     worker.start()
+    _calm_the_collector()
     _announce(own, worker, address, log_json)
     raise typer.Exit(worker.wait())
 
@@ -106,6 +108,13 @@ def demo(
 
     arguments = [*(["--keep"] if keep else []), *(["--seed", str(seed)] if seed is not None else [])]
     raise typer.Exit(main(arguments))
+
+
+def _calm_the_collector() -> None:
+    """This process holds many long-lived objects and makes few cycles: full collections are long and find little."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def _free_port() -> int:

@@ -36,6 +36,7 @@ from stepwell.flow.operations import Driving, Gather, Operation, Sleep, StepCall
 
 logger = logging.getLogger("stepwell.flow")
 Leaf = StepCall[Any] | Sleep | WaitFor
+_LEAVES = (StepCall, Sleep, WaitFor)  # a tuple: `A | B` would be made anew at each operation
 
 
 class _Branch:
@@ -226,7 +227,7 @@ class Driver(Driving):
                     self._open_gather(branch, op)
                     return
                 value = []
-            elif isinstance(op, StepCall | Sleep | WaitFor):
+            elif isinstance(op, _LEAVES):
                 self._declare(branch, op)
                 return
             else:

@@ -35,6 +35,8 @@ from stepwell.flow.definitions import FlowLike
 from stepwell.flow.driver import Driver, Moves, describe
 from stepwell.flow.operations import StepCall
 
+_FOR_THE_CODE = (Deliver, Redrive)  # as tuples: `A | B` would be made anew at each look, 0.2 us a step and look
+_REPEATABLE = (Begin, Resumed, RetryAsked)
 Follow = StartAttempt | ArmTimer | DisarmTimer | Emit
 
 
@@ -88,7 +90,7 @@ class Machine:
         """Park, and keep what happened: it is recorded, and reaches the code when that fits again."""
         turn = Turn()
         undelivered: deque[Effect] = deque()
-        if not isinstance(event, Begin | Resumed | RetryAsked):
+        if not isinstance(event, _REPEATABLE):
             self._decide(event, turn, undelivered)
         self._decide(ParkAsked(event.now, PARK_DIVERGED, why), turn, undelivered)
         return self._settled(turn)
@@ -139,7 +141,7 @@ class Machine:
         for effect in effects:
             if isinstance(effect, Write):
                 turn.fields[effect.field] = effect.value
-            elif isinstance(effect, Deliver | Redrive):
+            elif isinstance(effect, _FOR_THE_CODE):
                 queue.append(effect)
             elif isinstance(effect, Erase):
                 turn.fields[effect.field] = None

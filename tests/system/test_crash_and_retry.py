@@ -68,6 +68,7 @@ def receiver() -> Iterator[Receiver]:
     server.server_close()
 
 
+@pytest.mark.pain(21)
 def test_a_retry_after_exhaustion_and_a_crash_carries_the_same_key(stage: Stage, receiver: Receiver) -> None:
     worker = stage.worker().ready()
     with stage.client() as client:
@@ -91,6 +92,7 @@ def test_a_retry_after_exhaustion_and_a_crash_carries_the_same_key(stage: Stage,
     assert Counter(receiver.effects.values()) == {"order-7": 1}
 
 
+@pytest.mark.pain(20, 23, 27)
 @pytest.mark.parametrize(("flow", "before"), [("failing", []), ("failing_later", ["quick"])])
 def test_a_step_that_always_fails_is_tried_with_growing_delays_and_then_named(
     stage: Stage, flow: str, before: list[str]
@@ -126,6 +128,7 @@ def test_a_step_that_always_fails_is_tried_with_growing_delays_and_then_named(
     assert worker.metric("stepwell_terminal_failures_total", reason="exhausted") == 1
 
 
+@pytest.mark.pain(25)
 def test_a_crash_does_not_give_a_new_budget(stage: Stage) -> None:
     worker = stage.worker().ready()
     with stage.client() as client:
@@ -145,6 +148,7 @@ def test_a_crash_does_not_give_a_new_budget(stage: Stage) -> None:
     assert len({run.key for run in stage.journal.runs("p1")}) == 1
 
 
+@pytest.mark.pain(48)
 def test_a_restart_on_the_same_host_does_not_wait_for_the_old_lease(stage: Stage) -> None:
     first = stage.worker().ready()
     with stage.client() as client:

@@ -21,7 +21,7 @@ from system.support.stage import HANG_SECONDS, SUPPORT, Stage, WorkerProcess
 
 from stepwell import Client
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND
-from stepwell.core.status import TERMINAL
+from stepwell.core.status import PARKED, TERMINAL
 from stepwell.store.embedded import EmbeddedServer
 
 ID = "trip"
@@ -95,6 +95,7 @@ class Trip:
         deadline = time.monotonic() + HANG_SECONDS
         while (seen := self.look())["status"] not in TERMINAL:
             assert worker.process.poll() is None, worker.err
+            assert seen["status"] != PARKED, seen["error"]
             assert time.monotonic() < deadline, f"does not end: {json.dumps(seen['open'])}\n{worker.err}"
             time.sleep(0.01)
         return seen
@@ -114,6 +115,7 @@ def stage(processes: Any, tmp_path: Path, eventually: Any, server: Path) -> Stag
     return made
 
 
+@pytest.mark.pain(7, 21, 25, 30)
 def test_every_commit_may_be_the_last_one_of_a_worker(stage: Stage) -> None:
     reference = run_undisturbed(stage)
     cases = [(point, number) for number in range(1, reference.commits + 1) for point in (BEFORE_SEND, AFTER_REPLY)]

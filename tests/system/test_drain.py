@@ -22,6 +22,7 @@ def ends_quietly(worker: WorkerProcess) -> None:
     assert "Traceback" not in worker.out + worker.err
 
 
+@pytest.mark.pain(35)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(("flow", "path"), [("holding", "held"), ("holding_sync", "held_sync")])
 def test_a_running_step_finishes_and_is_recorded(stage: Stage, number: signal.Signals, flow: str, path: str) -> None:
@@ -48,6 +49,7 @@ def test_a_running_step_finishes_and_is_recorded(stage: Stage, number: signal.Si
     assert stage.journal.attempts("h1", "quick") == [1]
 
 
+@pytest.mark.pain(35)
 def test_sleepers_and_backoffs_do_not_hold_it_up(stage: Stage) -> None:
     worker = stage.worker("--grace", NEVER_ENDING).ready()
     with stage.client() as client:
@@ -68,6 +70,7 @@ def test_sleepers_and_backoffs_do_not_hold_it_up(stage: Stage) -> None:
     assert stage.journal.attempts("r1", "resting") == [1]
 
 
+@pytest.mark.pain(35)
 @pytest.mark.parametrize(("flow", "path"), [("holding", "held"), ("holding_sync", "held_sync")])
 def test_an_attempt_cut_short_at_the_end_of_the_grace_time_is_not_billed(stage: Stage, flow: str, path: str) -> None:
     worker = stage.worker("--grace", "0.1").ready()
@@ -93,6 +96,7 @@ def test_an_attempt_cut_short_at_the_end_of_the_grace_time_is_not_billed(stage: 
     assert successor.metric("stepwell_interruptions_total") == 0
 
 
+@pytest.mark.pain(35)
 @pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGINT)])
 def test_a_second_signal_ends_it_at_once(stage: Stage, first: signal.Signals, second: signal.Signals) -> None:
     worker = stage.worker("--grace", NEVER_ENDING).ready()
@@ -110,6 +114,7 @@ def test_a_second_signal_ends_it_at_once(stage: Stage, first: signal.Signals, se
         assert client.dead() == []
 
 
+@pytest.mark.pain(29, 35)
 def test_commands_that_come_while_it_drains_wait_for_its_successor(stage: Stage) -> None:
     worker = stage.worker("--grace", NEVER_ENDING).ready()
     with stage.client() as client:

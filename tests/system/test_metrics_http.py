@@ -17,6 +17,7 @@ def stage(processes: Any, tmp_path: Path, eventually: Any) -> Stage:
     return Stage(processes, tmp_path, eventually)
 
 
+@pytest.mark.pain(20)
 def test_retries_are_counted_timed_and_explained(stage: Stage) -> None:
     worker = stage.worker().ready()
     with stage.client() as client:

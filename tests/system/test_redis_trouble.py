@@ -100,6 +100,7 @@ def test_a_server_that_is_killed_and_restarted_is_found_again(served: Stage, ser
     assert "Traceback" not in served.said
 
 
+@pytest.mark.pain(10)
 def test_twenty_resets_of_all_connections_stop_nothing(served: Stage, admin: redis.Redis) -> None:
     worker = served.worker().ready()
     with served.client() as client:
@@ -119,6 +120,7 @@ def test_twenty_resets_of_all_connections_stop_nothing(served: Stage, admin: red
         end_well(served, client, worker, ids)
 
 
+@pytest.mark.pain(11)
 def test_a_read_only_server_holds_everything_up_and_costs_no_attempt(served: Stage, admin: redis.Redis) -> None:
     worker = served.worker().ready()
     with served.client() as client:
@@ -132,6 +134,7 @@ def test_a_read_only_server_holds_everything_up_and_costs_no_attempt(served: Sta
         end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
 
 
+@pytest.mark.pain(15)
 def test_a_full_server_loses_nothing_and_goes_on_when_there_is_room(served: Stage, admin: redis.Redis) -> None:
     worker = served.worker().ready()
     with served.client() as client:
@@ -180,6 +183,7 @@ def test_a_worker_does_not_start_where_nobody_listens(stage: Stage) -> None:
         assert "refused the connection: start it, or correct the address" in refused(stage, url)
 
 
+@pytest.mark.pain(15)
 def test_a_worker_does_not_start_on_a_server_that_evicts(stage: Stage, server: Server, admin: redis.Redis) -> None:
     admin.config_set("maxmemory", "100mb")
     admin.config_set("maxmemory-policy", "allkeys-lru")

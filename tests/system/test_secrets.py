@@ -44,6 +44,7 @@ def contents(admin: redis.Redis) -> str:
     return "\n".join(f"{key!r} {readers[admin.type(key).decode()](key)!r}" for key in admin.scan_iter("*"))
 
 
+@pytest.mark.pain(45)
 def test_the_password_is_in_no_output_row_metric_or_log(stage: Stage, server: Server) -> None:
     worker = stage.worker("--verbose").ready()
     said: list[str] = []

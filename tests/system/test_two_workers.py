@@ -80,6 +80,7 @@ def test_the_second_takes_over_when_the_first_is_drained(stage: Stage) -> None:
     assert [run.pid for run in stage.journal.runs("h1")] == [first.pid, second.pid]
 
 
+@pytest.mark.pain(40)
 @pytest.mark.parametrize("lapse", ["in the server only", "for both"])
 def test_a_zombie_writes_nothing_and_runs_nothing_twice(stage: Stage, lapse: str) -> None:
     with stage.client() as client:

@@ -1,0 +1,88 @@
+"""Redis blinks while rows and inboxes are read: what could not be read is read again, and is never taken for poison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sim.harness import World
+from sim.journal import Verdict
+from stepwell import flow, step, wait_for
+from stepwell.actors import store_events
+from stepwell.store.replies import Broken, Refused
+from stepwell.store.requests import Load, Request
+
+MakeWorld = Callable[..., World]
+
+
+@step
+async def note(word: object) -> object:
+    return word
+
+
+@flow
+async def listens() -> object:
+    return await note(await wait_for("word"))
+
+
+@pytest.mark.pain(32)
+@pytest.mark.parametrize(
+    "answer",
+    ["down", "lost", Refused("loading the dataset in memory", "LOADING"), Broken("ERR something odd")],
+    ids=["cut before", "cut after", "refused for now", "answered with an error"],
+)
+@pytest.mark.parametrize("what", ["a doorbell", "a command", "recovery"])
+def test_a_row_whose_reading_fails_is_read_again_and_nothing_is_buried(
+    make_world: MakeWorld, answer: Verdict, what: str
+) -> None:
+    world = make_world(listens)
+    if what != "a doorbell":
+        world.shard()
+        world.start(listens, "e1")
+        world.run()
+        world.crash()
+    if what == "a command":
+        world.signal("e1", "word", "go")
+    failed: list[Request] = []
+
+    def judge(request: Request) -> Verdict:
+        if isinstance(request, Load) and len(failed) < 3:
+            failed.append(request)
+            return answer
+        return None
+
+    shard = world.shard()
+    shard.judge(judge)
+    if what == "a doorbell":
+        world.start(listens, "e1")
+    if what != "a command":
+        world.run(lambda: len(failed) == 3)
+        world.signal("e1", "word", "go")
+    world.run(lambda: world.ended("e1"), limit=60)
+    assert len(failed) == 3
+    assert world.show("e1")["result"] == "go"
+    assert world.dead_letters() == []
+    assert world.of_type(store_events.ActorFailed) == []
+
+
+@pytest.mark.pain(10)
+def test_an_entry_with_a_smaller_id_than_one_read_before_is_found_after_a_reconnect(make_world: MakeWorld) -> None:
+    world = make_world(listens)
+    shard = world.shard()
+    world.start(listens, "e1")
+    world.signal("e1", "other")
+    world.run()
+    inbox = world.keys.inbox(world.keys.partition_of("e1"))
+    world.weather.down = True
+    world.run_for(1)
+    # The server that took over did not have the last entries, so its clock and ids may be behind those seen.
+    world.client.delete(inbox)
+    fields = {"type": "signal", "execution": "e1", "command": "c1", "data": '{"name":"word","payload":"go"}', "v": "1"}
+    world.client.xadd(inbox, fields, id="1-1")
+    world.weather.down = False
+    began = world.clock.monotonic()
+    world.run(lambda: world.ended("e1"), limit=60)
+    assert world.clock.monotonic() - began < 2, "no sweep was needed"
+    assert world.of_type(store_events.SweepFound) == []
+    assert shard.crashes == []
