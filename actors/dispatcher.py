@@ -87,7 +87,9 @@ class Dispatcher(PooledActor):
         self._queued: deque[tuple[str, int, str]] = deque()  # doorbells beyond the limit
         self._queued_entries: set[tuple[int, str]] = set()
         self._queued_ids: set[str] = set()
-        self._recovering: dict[str, None] = {}  # in the order in which they are due
+        self._overdue: deque[str] = deque()  # to be brought back as far as the limits allow, in due order
+        self._resting: deque[str] = deque()  # to be brought back, and nothing of them runs yet
+        self._to_recover: set[str] = set()  # both
         self._loading = 0
         self._running = 0
         self._draining = False
@@ -173,19 +175,23 @@ class Dispatcher(PooledActor):
         for execution_id in message.due:
             if not self._known(execution_id):
                 executions += 1
-                self._recovering[execution_id] = None
+                self._overdue.append(execution_id)
+                self._to_recover.add(execution_id)
         if entries or executions:
             self._shard.observer(store_events.SweepFound(entries, executions))
 
     def _recover(self, message: m.Recover) -> None:
-        for execution_id, _ in sorted(message.executions, key=lambda item: (item[1], item[0])):
+        now = self._shard.clock.now_ms()
+        for execution_id, due in sorted(message.executions, key=lambda item: (item[1], item[0])):
             if not self._known(execution_id):
-                self._recovering[execution_id] = None
+                (self._overdue if due <= now else self._resting).append(execution_id)
+                self._to_recover.add(execution_id)
 
     def _known(self, execution_id: str) -> bool:
-        return execution_id in self._routes or execution_id in self._queued_ids or execution_id in self._recovering
+        return execution_id in self._routes or execution_id in self._queued_ids or execution_id in self._to_recover
 
-    def _activate(self, execution_id: str) -> None:
+    def _activate(self, execution_id: str, busy: bool) -> None:
+        self._to_recover.discard(execution_id)
         if self._known(execution_id):
             return
         partition = self._shard.keys.partition_of(execution_id)
@@ -193,15 +199,15 @@ class Dispatcher(PooledActor):
         if grant is not None:
             route = self._routes[execution_id] = _Route(partition, grant.clean)
             route.rung = True
-            self._count_busy(route, True)  # until its actor says otherwise
+            self._count_busy(route, busy)  # until its actor says otherwise
             self._load(execution_id)
 
     def _admit(self) -> None:
         """Let waiting work in as far as the limits allow: recovered executions first, then new ones."""
-        while self._recovering and self._loading < LOADING_MAX and not self._full():
-            execution_id = next(iter(self._recovering))
-            del self._recovering[execution_id]
-            self._activate(execution_id)
+        while self._overdue and self._loading < LOADING_MAX and not self._full():
+            self._activate(self._overdue.popleft(), busy=True)
+        while self._resting and self._loading < LOADING_MAX and not self._draining:
+            self._activate(self._resting.popleft(), busy=False)
         while self._queued and not self._full():
             execution_id, partition, entry_id = self._queued.popleft()
             self._queued_ids.discard(execution_id)
@@ -281,7 +287,9 @@ class Dispatcher(PooledActor):
         self._queued_ids = {item[0] for item in kept}
         self._queued_entries = {key for key in self._queued_entries if key[0] != partition}
         partition_of = self._shard.keys.partition_of
-        self._recovering = {i: None for i in self._recovering if partition_of(i) != partition}
+        self._overdue = deque(i for i in self._overdue if partition_of(i) != partition)
+        self._resting = deque(i for i in self._resting if partition_of(i) != partition)
+        self._to_recover = {*self._overdue, *self._resting}
 
     def _remove(self, execution_id: str) -> None:
         route = self._routes.pop(execution_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import dataclasses
 import logging
@@ -85,7 +86,7 @@ class StepRunner:
             self._asked.append(attempt)
             if not self._armed:
                 self._armed = True
-                self._loop.call_soon_threadsafe(self._take_asked)
+                self.soon(self._take_asked)
         else:
             self._pool.submit(lambda: self._run_sync(attempt))
 
@@ -140,8 +141,7 @@ class StepRunner:
     async def _run_async(self, attempt: _Attempt) -> None:
         order = attempt.order
         step = order.call.step
-        if not self._holdings.may_act(order.partition):
-            self._finish(attempt, StepHeld(order.context.path, order.context.attempt))
+        if not self._may_begin(attempt):
             return
         started = self._clock.now_ms()
         timeout = step.timeout
@@ -169,8 +169,7 @@ class StepRunner:
     def _run_sync(self, attempt: _Attempt) -> None:
         order = attempt.order
         step = order.call.step
-        if not self._holdings.may_act(order.partition):
-            self._finish(attempt, StepHeld(order.context.path, order.context.attempt))
+        if not self._may_begin(attempt):
             return
         started = self._clock.now_ms()
         watch = None if step.timeout is None else _Watch(self, order, step.timeout)
@@ -187,6 +186,22 @@ class StepRunner:
         if watch is not None:
             watch.ended()
         self._finish(attempt, outcome)
+
+    def _may_begin(self, attempt: _Attempt) -> bool:
+        """The last look before a body starts: not after the intake is closed, not on a lease that may have lapsed."""
+        order = attempt.order
+        if self._closed:
+            self._finish(attempt, None)
+            return False
+        if not self._holdings.may_act(order.partition):
+            self._finish(attempt, StepHeld(order.context.path, order.context.attempt))
+            return False
+        return True
+
+    def soon(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call it on the loop's thread; after `stop` nothing happens."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and what it was to do is of no use any more
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def _erred(self, order: StepOrder, started: int, error: BaseException) -> StepErred:
         step = order.call.step
@@ -227,7 +242,7 @@ class _Watch:
         self._over = False
         self._given_up = False
         self._handle: asyncio.TimerHandle | None = None
-        runner._loop.call_soon_threadsafe(self._arm, timeout + GIVE_UP_SECONDS)
+        runner.soon(self._arm, timeout + GIVE_UP_SECONDS)
 
     def _arm(self, delay: float) -> None:
         with self._lock:
@@ -253,4 +268,4 @@ class _Watch:
             if self._given_up:
                 self._runner._pool.came_back()
         if self._handle is not None:
-            self._runner._loop.call_soon_threadsafe(self._handle.cancel)
+            self._runner.soon(self._handle.cancel)

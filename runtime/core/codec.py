@@ -32,9 +32,11 @@ def _enc_hook(value: Any) -> Any:
 
 
 def _dec_hook(wanted: type, value: Any) -> Any:
+    if wanted is object:  # inside a container: dict[str, object]
+        return value
     validate = getattr(wanted, "model_validate", None)
     if validate is None:
-        raise NotImplementedError
+        raise TypeError(f"JSON can't be turned into a {wanted.__qualname__}")
     return validate(value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.bodies import Run
 from sim.harness import SimShard, World
+
 from stepwell.core import events, records, row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.status import OP_WAITING, PARKED, QUEUED, STEP_BACKOFF, STEP_RUNNING, TERMINAL

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
 from sim.audit import Audit
 from sim.harness import World
+
 from stepwell.actors import leases
 from stepwell.flow.definitions import FlowLike
 

@@ -18,9 +18,9 @@ import msgspec
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry as RedisRetry
-
 from sim.bodies import Ledger, SimRunner
 from sim.journal import Journal, Judge, Sent, SimLink, Weather
+
 from stepwell.actors import leases as leases_module
 from stepwell.actors import messages as m
 from stepwell.actors.bus import Bus
@@ -31,7 +31,7 @@ from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.kit.scheduler_virtual import ActorCrashed, VirtualScheduler
+from stepwell.actors.kit.scheduler import ActorCrashed, VirtualScheduler
 from stepwell.actors.leases import Leases, Owner
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.store_events import StoreEvent
@@ -244,7 +244,8 @@ class World:
     def settle(self) -> None:
         """Do all that can be done without time passing; then look whether the invariants hold."""
         for _ in range(ROUNDS_MAX):
-            if not any([self._one_round(shard) for shard in list(self.shards)]):
+            worked = [self._one_round(shard) for shard in list(self.shards)]
+            if not any(worked):
                 break
         else:
             raise RuntimeError("the world never comes to rest at one instant")
@@ -430,10 +431,7 @@ class SimShard:
             self._read_round,
         ]
         chance.shuffle(parts)
-        for part in parts:
-            if part():
-                return True
-        return False
+        return any(part() for part in parts)
 
     def _mirror_round(self) -> bool:
         if "mirror" in self.paused or self.mirror.idle or self.clock.monotonic() < self._mirror_until:

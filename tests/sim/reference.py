@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.bodies import work
 from sim.harness import World
+
 from stepwell import Retry, StepFailed, current_step, flow, gather, sleep, step, wait_for
 
 RESULT = {"reserved": 7, "parts": [1, 2, 3], "word": "go", "gave_up": 2, "shipped": "done"}

@@ -10,6 +10,7 @@ from typing import Any
 
 from sim.bodies import work
 from sim.harness import ShardDied, SimShard, World
+
 from stepwell import Retry, StepFailed, current_step, flow, gather, sleep, step, wait_for
 from stepwell.actors import messages as m
 from stepwell.store.requests import Commit, Request

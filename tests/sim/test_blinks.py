@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
 from sim.harness import World
 from sim.journal import Verdict
+
 from stepwell import flow, step, wait_for
 from stepwell.actors import store_events
 from stepwell.store.replies import Broken, Refused

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
 from sim.bodies import work
 from sim.harness import World
+
 from stepwell import FatalError, Retry, StepFailed, flow, gather, sleep, step
 from stepwell.actors import messages as m
 from stepwell.core.errors import Cancelled

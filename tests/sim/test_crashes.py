@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-
 from sim.harness import ShardDied, World
 from sim.reference import RESULT, STEPS, play, reference
+
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, FailAt
 from stepwell.store.requests import Commit
 

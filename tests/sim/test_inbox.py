@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-
 from sim.bodies import work
 from sim.harness import SimShard, World
+
 from stepwell import flow, sleep, step, wait_for
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
@@ -189,7 +189,7 @@ def test_redis_away_while_a_partition_is_taken_over_strands_nothing(make_world: 
     world.weather.down = True
     world.run_for(3)
     world.weather.down = False
-    world.run(lambda: world.ended("sleeping", "sleeping2", "queued"))
+    world.run(lambda: world.ended("sleeping", "sleeping2", "queued"), limit=200)
     assert shard.crashes == []
 
 
@@ -321,6 +321,7 @@ def test_no_routed_command_is_lost_when_its_actor_leaves(make_world: MakeWorld, 
     assert outcome is not None
     assert outcome.applied
     assert world.inbox() == []
+    assert world.of_type(store_events.SweepFound) == [], "the handshake needs no sweep"
 
 
 def turn_of(shard: SimShard, cell: object) -> None:

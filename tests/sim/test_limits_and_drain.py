@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
 from sim.bodies import work
 from sim.harness import SimShard, World
+
 from stepwell import Retry, flow, gather, sleep, step
 from stepwell.actors import store_events
 from stepwell.core.errors import Cancelled
@@ -138,6 +138,20 @@ def test_running_executions_come_back_within_the_limits(make_world: MakeWorld) -
     assert watch.most == 7
     assert len(world.statuses()["completed"]) == 50
     assert world.of_type(store_events.SweepFound) == []
+
+
+def test_sleepers_that_come_back_don_t_wait_until_a_slot_is_free(make_world: MakeWorld) -> None:
+    world = make_world(job, rests_first)
+    world.shard()
+    for n in range(4):
+        world.start(job, f"long{n}", seconds=1000)
+    world.start(rests_first, "sleeper")
+    world.run(lambda: len(world.ledger.runs) == 4 and world.status("sleeper") == "waiting")
+    world.crash()
+    world.shard(max_running=3)
+    world.run(lambda: world.ended("sleeper"))
+    assert world.clock.monotonic() == pytest.approx(11, abs=0.1)
+    assert len(world.ledger.of("long3")) == 1, "the fourth long one waits for a slot"
 
 
 @pytest.mark.pain(35)

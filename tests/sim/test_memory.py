@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-
 from sim.bodies import work
 from sim.harness import SimShard, World
+
 from stepwell import Retry, StepFailed, current_step, flow, gather, sleep, step, wait_for
 from stepwell.actors import messages as m
 from stepwell.core import events
@@ -155,7 +155,7 @@ def test_results_reach_the_flow_as_they_will_after_a_replay(make_world: MakeWorl
         return [(1, "a")]
 
     @step
-    async def loose():  # type: ignore[no-untyped-def]  # noqa: ANN202
+    async def loose():  # type: ignore[no-untyped-def]
         return {"t": (1, 2), 3: "three"}
 
     @flow

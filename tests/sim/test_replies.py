@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
 from sim.bodies import work
 from sim.harness import SimShard, World
-from sim.test_crashes import check_reference
 from sim.reference import play, reference
+from sim.test_crashes import check_reference
+
 from stepwell import flow, step, wait_for
 from stepwell.actors import store_events
 from stepwell.core import events
@@ -290,7 +290,7 @@ def test_all_goes_on_after_redis_was_away(make_world: MakeWorld) -> None:
     assert world.ledger.of("e1", "count#3") == []
     world.weather.down = False
     world.start(three, "e2")
-    world.run(lambda: world.ended("e1", "e2"))
+    world.run(lambda: world.ended("e1", "e2"), limit=60)
     assert len(world.ledger.runs) == 6
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from sim.bodies import work
 from sim.harness import World
+
 from stepwell import Retry, current_step, flow, gather, sleep, step, wait_for
 
 MakeWorld = Callable[..., World]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
 from sim.bodies import work
 from sim.harness import World
+
 from stepwell import flow, sleep, step, wait_for
 from stepwell.actors import store_events
 from stepwell.actors.execution import ExecutionActor

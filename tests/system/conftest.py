@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system.support.stage import Stage
 
 HANG_SECONDS = 300
 
@@ -79,3 +80,11 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     starter = Processes(tmp_path)
     yield starter
     starter.end()
+
+
+@pytest.fixture
+def stage(processes: Processes, tmp_path: Path, eventually: Callable[..., Any]) -> Iterator[Stage]:
+    """A data directory with workers, commands and clients on it; its embedded server ends with the test."""
+    made = Stage(processes, tmp_path, eventually)
+    yield made
+    made.end()

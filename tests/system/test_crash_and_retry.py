@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 from system.support.stage import Stage
@@ -19,11 +17,6 @@ from stepwell import ExecutionFailed
 
 FLOORS = [0.2, 0.4, 0.8, 1.6]
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def stage(processes: Any, tmp_path: Path, eventually: Any) -> Stage:
-    return Stage(processes, tmp_path, eventually)
 
 
 class Receiver(ThreadingHTTPServer):

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 from system.support.stage import Stage, WorkerProcess
 
 NEVER_ENDING = "86000"  # a grace that no test could wait for
-
-
-@pytest.fixture
-def stage(processes: Any, tmp_path: Path, eventually: Any) -> Stage:
-    return Stage(processes, tmp_path, eventually)
 
 
 def ends_quietly(worker: WorkerProcess) -> None:

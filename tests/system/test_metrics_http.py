@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import urllib.error
-from pathlib import Path
 from typing import Any
 
 import pytest
 from system.support.stage import Stage
 
 from stepwell import ExecutionFailed
-
-
-@pytest.fixture
-def stage(processes: Any, tmp_path: Path, eventually: Any) -> Stage:
-    return Stage(processes, tmp_path, eventually)
 
 
 @pytest.mark.pain(20)

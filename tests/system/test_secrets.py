@@ -27,8 +27,9 @@ def server(processes: Any, tmp_path: Path, eventually: Any) -> Server:
 
 
 @pytest.fixture
-def stage(processes: Any, tmp_path: Path, eventually: Any, server: Server) -> Stage:
-    return Stage(processes, tmp_path, eventually, server.url)
+def served(stage: Stage, server: Server) -> Stage:
+    stage.url = server.url
+    return stage
 
 
 def contents(admin: redis.Redis) -> str:
@@ -45,12 +46,12 @@ def contents(admin: redis.Redis) -> str:
 
 
 @pytest.mark.pain(45)
-def test_the_password_is_in_no_output_row_metric_or_log(stage: Stage, server: Server) -> None:
-    worker = stage.worker("--verbose").ready()
+def test_the_password_is_in_no_output_row_metric_or_log(served: Stage, server: Server) -> None:
+    worker = served.worker("--verbose").ready()
     said: list[str] = []
 
     def run(*arguments: str) -> None:
-        done = stage.command(*arguments, *stage.where)
+        done = served.command(*arguments, *served.where)
         said.extend([done.stdout, done.stderr])
 
     run("start", "chain", "--id", "c1", "--wait")
@@ -60,17 +61,17 @@ def test_the_password_is_in_no_output_row_metric_or_log(stage: Stage, server: Se
     run("list", "--json")
     run("cancel", "c1", "--verbose")
     run("dead")
-    with stage.client() as client:
+    with served.client() as client:
         said.append(repr(client))
         with server.admin() as admin:
-            stage.eventually(lambda: client.workers(), "the worker has a heartbeat")
+            served.eventually(lambda: client.workers(), "the worker has a heartbeat")
             kept = contents(admin)
         said += [kept, *(worker.page(page)[1] for page in ("metrics", "healthz", "readyz"))]
         server.kill()
         worker.wait_for("can't be renewed")
         run("list", "--verbose")
         run("list", "--json")
-        with Client(stage.url) as late, pytest.raises(StoreError) as caught:
+        with Client(served.url) as late, pytest.raises(StoreError) as caught:
             late.describe("c1")
         said += [str(caught.value), repr(caught.value), repr(caught.value.__cause__)]
     worker.signal(signal.SIGTERM)

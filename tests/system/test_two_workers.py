@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
-from typing import Any
 
 import pytest
 from system.support.stage import Stage, WorkerProcess
@@ -12,11 +10,6 @@ from system.support.stage import Stage, WorkerProcess
 from stepwell import Client
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def stage(processes: Any, tmp_path: Path, eventually: Any) -> Stage:
-    return Stage(processes, tmp_path, eventually)
 
 
 def two_workers(stage: Stage, client: Client) -> tuple[WorkerProcess, WorkerProcess]:

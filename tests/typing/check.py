@@ -21,6 +21,7 @@ from pathlib import Path
 
 USER_FILE = Path(__file__).resolve().parent / "user_flow.py"
 ROOT = USER_FILE.parents[2]
+PACKAGES = [os.path.abspath(path) for path in os.environ.get("MYPYPATH", "").split(os.pathsep) if path]
 
 
 @dataclass
@@ -57,6 +58,7 @@ def by_mypy() -> Said:
         text=True,
         check=False,
         cwd=USER_FILE.parent,
+        env={**os.environ, "MYPYPATH": os.pathsep.join(PACKAGES)},
     )
     if done.returncode not in (0, 1):
         sys.exit(f"mypy failed:\n{done.stdout}{done.stderr}")
@@ -77,7 +79,7 @@ def by_pyright() -> Said:
     """Run pyright in strict mode."""
     settings = {
         "include": [USER_FILE.name],
-        "extraPaths": [path for path in os.environ.get("MYPYPATH", "").split(os.pathsep) if path],
+        "extraPaths": PACKAGES,
         "typeCheckingMode": "strict",
     }
     with tempfile.TemporaryDirectory() as folder:

@@ -19,6 +19,7 @@ from system.support.journal import Journal
 
 from stepwell import Client
 from stepwell.store.connect import connect
+from stepwell.store.embedded import EmbeddedServer
 
 SUPPORT = Path(__file__).resolve().parent
 SUBJECT = SUPPORT / "subject.py"
@@ -108,8 +109,17 @@ class Stage:
         self.gates = folder / "gates"
         self.gates.mkdir()
         self.journal = Journal(folder / "journal")
+        self._workers: list[WorkerProcess] = []
         self._count = 0
         self._counting = threading.Lock()
+
+    def beside(self, name: str) -> Stage:
+        """Another stage on the same data, with its own journal and gates."""
+        folder = self._folder / name
+        folder.mkdir()
+        made = Stage(self._processes, folder, self.eventually, self.url)
+        made.data = self.data
+        return made
 
     @property
     def where(self) -> list[str]:
@@ -138,7 +148,16 @@ class Stage:
         out, err = self._folder / f"out-{number}", self._folder / f"err-{number}"
         with out.open("w") as to_out, err.open("w") as to_err:
             process = self._processes.start(command, stdout=to_out, stderr=to_err, env=self.environment)
-        return WorkerProcess(process, out, err, self.eventually)
+        worker = WorkerProcess(process, out, err, self.eventually)
+        self._workers.append(worker)
+        return worker
+
+    def end(self) -> None:
+        """Kill its workers; then, as the last user, stop the embedded server that they may have left."""
+        for worker in self._workers:
+            worker.kill()
+        if (self.data / "server.json").exists():
+            EmbeddedServer.use(self.data).leave()
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a `stepwell` command to its end."""

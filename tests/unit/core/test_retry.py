@@ -65,6 +65,14 @@ def test_no_delay_stays_no_delay_at_any_attempt(attempt: int) -> None:
     assert Retry(base=0).delay(token("a"), attempt) == 0
 
 
+@pytest.mark.pain(3)
+@pytest.mark.parametrize("attempt", [8, 1_000, 1_025, 10_000, MAX_ATTEMPTS_LIMIT])
+def test_the_delay_after_a_late_attempt_is_the_cap(attempt: int) -> None:
+    assert Retry(jitter=0).delay(token("a"), attempt) == 60
+    assert 60 <= Retry().delay(token("a"), attempt) < 72
+    assert Retry(factor=1e6, cap=3.2e9, jitter=0).delay(token("a"), attempt) == 3.2e9
+
+
 def test_the_default_floors_are_one_two_four_up_to_sixty_seconds() -> None:
     assert [Retry().floor(k) for k in range(1, 10)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 

@@ -1,0 +1,208 @@
+"""The Mirror's rounds: batches, order, repetition, refusals, fences, failpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from stepwell.actors import mirror as mirror_module
+from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, FailAt, Failpoints
+from stepwell.actors.messages import RowRead, Written
+from stepwell.actors.mirror import Mirror
+from stepwell.actors.store_events import BatchWritten, StoreEvent, StoreTrouble
+from stepwell.store.link import LinkDown
+from stepwell.store.replies import Committed, Fenced, Loaded, Refused, Reply
+from stepwell.store.requests import Commit, DeadLetter, Load
+
+COMMITTED = Committed()
+Request = Any
+
+
+class Box:
+    """Stands for an actor: keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def tell(self, message: object) -> None:
+        self.told.append(message)
+
+
+class Server:
+    """Answers every request with OK unless a test says otherwise for the next batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Request]] = []
+        self.answers: list[Callable[[Request], Reply] | Exception] = []
+
+    def execute(self, requests: Sequence[Request]) -> list[Reply]:
+        self.batches.append(list(requests))
+        answer = self.answers.pop(0) if self.answers else fine
+        if isinstance(answer, Exception):
+            raise answer
+        return [answer(request) for request in requests]
+
+
+def fine(request: Request) -> Reply:
+    return Loaded({"rev": b"1"}) if isinstance(request, Load) else COMMITTED
+
+
+class Stage:
+    def __init__(self, failpoints: Failpoints | None = None) -> None:
+        self.server = Server()
+        self.pauses: list[float] = []
+        self.events: list[StoreEvent] = []
+        self.fenced: list[int] = []
+        options = {} if failpoints is None else {"failpoints": failpoints}
+        self.mirror = Mirror(
+            self.server, self.pauses.append, lambda: 0.0, self.events.append, self.fenced.append, **options
+        )
+        self.box = Box()
+
+    def send(self, *requests: Request) -> None:
+        for request in requests:
+            self.mirror.send(self.box, request)  # type: ignore[arg-type]
+
+    def rounds(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.mirror.run_once(0)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def commit(name: str, size: int = 1, lease: str = "mine", partition: int = 3) -> Commit:
+    return Commit(partition, name, lease, 1, f"c-{name}", 0, [("r:x", b"x" * size)], "running", "running")
+
+
+def letter(name: str) -> DeadLetter:
+    return DeadLetter(3, "mine", name, "odd", b"{}", 0)
+
+
+def names(batches: list[list[Request]]) -> list[list[str]]:
+    return [[getattr(request, "execution_id", "") for request in batch] for batch in batches]
+
+
+def test_what_waits_goes_out_in_one_batch_and_each_sender_hears_its_reply(stage: Stage) -> None:
+    stage.send(commit("a"), Load("b"), commit("c"))
+    stage.mirror.send(None, letter("1-0"))
+    assert not stage.mirror.idle
+    stage.rounds()
+    assert len(stage.server.batches) == 1
+    assert stage.box.told == [Written(COMMITTED), RowRead("b", Loaded({"rev": b"1"})), Written(COMMITTED)]
+    assert stage.mirror.idle
+    [written] = stage.events
+    assert isinstance(written, BatchWritten)
+    assert len(written.replies) == 4
+
+
+def test_a_round_without_anything_to_send_sends_nothing(stage: Stage) -> None:
+    stage.rounds()
+    stage.mirror.wake()
+    stage.rounds()
+    assert stage.server.batches == []
+    assert stage.events == []
+
+
+def test_batches_are_bounded_by_count_and_by_bytes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "BATCH_REQUESTS_MAX", 3)
+    stage.send(*[commit(str(n)) for n in range(7)])
+    stage.rounds(3)
+    assert [len(batch) for batch in stage.server.batches] == [3, 3, 1]
+    monkeypatch.setattr(mirror_module, "BATCH_REQUESTS_MAX", 256)
+    monkeypatch.setattr(mirror_module, "BATCH_BYTES_MAX", 2000)
+    stage.send(*[commit(str(n), size=1500) for n in range(4)])
+    stage.rounds(2)
+    assert [len(batch) for batch in stage.server.batches[3:]] == [2, 2]
+
+
+def test_a_batch_whose_fate_is_unknown_is_sent_again_first_and_in_order(stage: Stage) -> None:
+    stage.server.answers = [LinkDown("broke"), LinkDown("broke")]
+    stage.send(commit("a"), commit("b"))
+    stage.rounds()
+    stage.send(commit("c"))
+    assert not stage.mirror.idle
+    stage.rounds(2)
+    assert names(stage.server.batches) == [["a", "b"], ["a", "b", "c"], ["a", "b", "c"]]
+    assert len(stage.box.told) == 3
+    assert [event.reason for event in stage.events if isinstance(event, StoreTrouble)] == ["broke", "broke"]
+
+
+def test_pauses_grow_while_the_trouble_lasts_and_begin_anew_after_it(stage: Stage) -> None:
+    stage.server.answers = [LinkDown("x")] * 7
+    stage.send(commit("a"))
+    stage.rounds(8)
+    stage.server.answers = [LinkDown("x")]
+    stage.send(commit("b"))
+    stage.rounds(2)
+    assert stage.pauses == [0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0, 0.05]
+
+
+def test_only_what_was_refused_is_sent_again(stage: Stage) -> None:
+    stage.server.answers = [lambda request: Refused("full", "OOM") if request.execution_id == "b" else COMMITTED]
+    stage.send(commit("a"), commit("b"), commit("c"))
+    stage.rounds()
+    assert len(stage.box.told) == 2
+    stage.rounds()
+    assert names(stage.server.batches) == [["a", "b", "c"], ["b"]]
+    assert len(stage.box.told) == 3
+
+
+def fence(request: Request) -> Reply:
+    return Fenced("other")
+
+
+def test_what_was_fenced_waits_until_the_lease_was_looked_at(stage: Stage) -> None:
+    stage.server.answers = [fence]
+    stage.send(commit("a"), commit("b", partition=4))
+    stage.rounds(2)
+    assert stage.fenced == [3, 4]
+    assert stage.box.told == []
+    assert len(stage.server.batches) == 1
+    stage.mirror.lease_checked(3, "mine")
+    stage.rounds()
+    assert names(stage.server.batches)[1:] == [["a"]]
+    stage.mirror.lease_checked(4, None)
+    stage.rounds()
+    assert len(stage.server.batches) == 2, "the partition is lost: its writes are forgotten"
+
+
+def test_what_an_earlier_lease_fenced_is_never_sent_again(stage: Stage) -> None:
+    stage.server.answers = [fence]
+    stage.send(commit("old", lease="before"), commit("new", lease="now"))
+    stage.rounds()
+    stage.mirror.lease_checked(3, "now")
+    stage.rounds(3)
+    assert names(stage.server.batches)[1:] == [["new"]]
+    assert stage.mirror.idle
+
+
+def test_failpoints_surround_each_sending_of_a_commit() -> None:
+    reached: list[str] = []
+
+    class Spy(Failpoints):
+        active = True
+
+        def reached(self, name: str) -> None:
+            reached.append(name)
+
+    stage = Stage(Spy())
+    stage.server.answers = [LinkDown("lost")]
+    stage.send(commit("a"), Load("b"))
+    stage.rounds(2)
+    assert reached == [BEFORE_SEND, BEFORE_SEND, AFTER_REPLY]
+
+
+def test_fail_at_acts_once_at_its_number() -> None:
+    acted: list[str] = []
+    failpoints = FailAt(AFTER_REPLY, 2, lambda: acted.append("now"))
+    stage = Stage(failpoints)
+    for name in "abc":
+        stage.send(commit(name))
+        stage.rounds()
+        assert len(acted) == (0 if name == "a" else 1)
+    assert failpoints.counts == {BEFORE_SEND: 3, AFTER_REPLY: 3}

@@ -1,0 +1,397 @@
+"""The StepRunner on real threads: outcomes, adoption, lapsed leases, timeouts, hanging threads, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from stepwell import FatalError, Retry, RetryAfter, current_step, step
+from stepwell.actors.holdings import Holdings
+from stepwell.actors.kit.clock import SystemClock
+from stepwell.actors.messages import StepDone, StepErred, StepHeld
+from stepwell.actors.runner import StepOrder, StepRunner
+from stepwell.actors.runner import runner as runner_module
+from stepwell.core.errors import UsageError
+from stepwell.flow.context import StepContext
+from stepwell.flow.operations import StepCall
+from stepwell.store.leases import Grant
+
+pytestmark = pytest.mark.threads
+HANG_SECONDS = 20.0
+PARTITION = 3
+
+
+class Box:
+    """Stands for an actor: keeps what it is told."""
+
+    def __init__(self) -> None:
+        self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def tell(self, message: object) -> None:
+        self._told.put(message)
+
+    def next(self) -> Any:
+        return self._told.get(timeout=HANG_SECONDS)
+
+    @property
+    def empty(self) -> bool:
+        return self._told.empty()
+
+
+class Stage:
+    """A running StepRunner with two threads, and a lease that is good until a test lets it lapse."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.holdings = Holdings(self.clock.monotonic)
+        self.holdings.hold(Grant(PARTITION, 1, "lease", True, 0), self.clock.monotonic() + 3600)
+        self.runner = StepRunner(self.clock, self.holdings, threads=2)
+        self.runner.begin()
+
+    def order(self, of: Any, *args: Any, path: str = "step", attempt: int = 1) -> StepOrder:
+        context = StepContext("e1", "f", of.name, path, attempt, "token", "e1:token", 7)
+        return StepOrder(PARTITION, StepCall(of, args, {}), context)
+
+    def start(self, of: Any, *args: Any, box: Box | None = None, path: str = "step", attempt: int = 1) -> Box:
+        box = box or Box()
+        self.runner.start(self.order(of, *args, path=path, attempt=attempt), box)  # type: ignore[arg-type]
+        return box
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.runner.stop(5.0)
+
+
+class Gate:
+    """Holds step bodies of either kind until the test opens it."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Semaphore(0)
+        self._open = threading.Event()
+
+    def pass_through(self) -> None:
+        self.entered.release()
+        assert self._open.wait(HANG_SECONDS)
+
+    async def pass_through_async(self) -> None:
+        self.entered.release()
+        await asyncio.to_thread(self._open.wait, HANG_SECONDS)
+
+    def wait_entered(self) -> None:
+        assert self.entered.acquire(timeout=HANG_SECONDS)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def both(gate: Gate) -> dict[str, Any]:
+    """The same step, async and sync."""
+
+    @step(name="held")
+    async def held_async(n: int) -> int:
+        await gate.pass_through_async()
+        return n
+
+    @step(name="held")
+    def held(n: int) -> int:
+        gate.pass_through()
+        return n
+
+    return {"async": held_async, "sync": held}
+
+
+KINDS = pytest.mark.parametrize("kind", ["async", "sync"])
+
+
+@KINDS
+def test_a_result_comes_back_encoded_with_its_attempt(stage: Stage, kind: str) -> None:
+    gate = Gate()
+    gate.open()
+    done = stage.start(both(gate)[kind], 7, attempt=3).next()
+    assert isinstance(done, StepDone)
+    assert (done.path, done.attempt, done.value) == ("step", 3, b"7")
+    assert stage.runner.running == 0
+
+
+@KINDS
+def test_a_body_knows_its_attempt_key_and_deadline(stage: Stage, kind: str) -> None:
+    async def tell_async() -> list[object]:
+        return told()
+
+    def told() -> list[object]:
+        context = current_step()
+        left = (context.deadline or 0) - stage.clock.monotonic()
+        return [context.idempotency_key, context.attempt, context.fencing_token, 0 < left <= 50]
+
+    of = step(name="tell", timeout=50)(tell_async if kind == "async" else told)
+    done = stage.start(of, attempt=2).next()
+    assert isinstance(done, StepDone), done
+    assert done.value == b'["e1:token",2,7,true]'
+    with pytest.raises(UsageError):
+        current_step()
+
+
+def raising(kind: str, error: BaseException) -> Any:
+    def body() -> None:
+        raise error
+
+    async def body_async() -> None:
+        raise error
+
+    return step(name="raises", retry=Retry(max_attempts=3))(body_async if kind == "async" else body)
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("error", "retryable", "after"),
+    [
+        (ValueError("no"), True, None),
+        (FatalError("never"), False, None),
+        (RetryAfter(7), True, 7.0),
+        (SystemExit(3), True, None),
+        (KeyboardInterrupt(), True, None),
+        (asyncio.CancelledError(), True, None),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_whatever_a_body_raises_is_a_failed_attempt_and_the_runner_goes_on(
+    stage: Stage, kind: str, error: BaseException, retryable: bool, after: float | None
+) -> None:
+    erred = stage.start(raising(kind, error)).next()
+    assert isinstance(erred, StepErred)
+    assert (erred.error.type, erred.retryable, erred.retry_after) == (type(error).__name__, retryable, after)
+    gate = Gate()
+    gate.open()
+    assert isinstance(stage.start(both(gate)[kind], 1).next(), StepDone)
+
+
+def test_a_result_that_can_t_be_stored_is_a_failure_that_is_not_retried(stage: Stage) -> None:
+    @step
+    async def odd() -> object:
+        return object()
+
+    erred = stage.start(odd).next()
+    assert (erred.error.type, erred.error.reason, erred.retryable) == ("PayloadError", "payload", False)
+
+
+def test_a_body_that_changes_its_arguments_does_not_change_the_flow_s(stage: Stage) -> None:
+    @step
+    def greedy(basket: list[int]) -> int:
+        basket.append(1)
+        return len(basket)
+
+    basket = [1, 2]
+    assert stage.start(greedy, basket).next().value == b"3"
+    assert basket == [1, 2]
+
+
+@KINDS
+def test_no_body_starts_on_a_lease_that_may_have_lapsed(stage: Stage, kind: str) -> None:
+    gate = Gate()
+    stage.holdings.extend(PARTITION, stage.clock.monotonic() - 1)
+    held = stage.start(both(gate)[kind], 1, attempt=4).next()
+    assert held == StepHeld("step", 4)
+    assert not gate.entered.acquire(blocking=False)
+    assert stage.runner.running == 0
+
+
+@KINDS
+def test_the_lease_is_looked_at_when_a_thread_is_free_and_not_before(stage: Stage, kind: str) -> None:
+    gate = Gate()
+    steps = both(gate)
+    first = [stage.start(steps["sync"], n, path=f"busy{n}") for n in range(2)]
+    for _ in first:
+        gate.wait_entered()
+    if kind == "sync":
+        third = stage.start(steps["sync"], 3, path="third")
+        stage.holdings.extend(PARTITION, stage.clock.monotonic() - 1)
+        gate.open()
+        assert isinstance(third.next(), StepHeld)
+    else:
+        gate.open()
+    assert [type(box.next()) for box in first] == [StepDone, StepDone]
+
+
+@KINDS
+def test_the_same_attempt_asked_for_again_is_adopted(stage: Stage, kind: str) -> None:
+    gate = Gate()
+    of = both(gate)[kind]
+    dead = stage.start(of, 1)
+    gate.wait_entered()
+    heir = stage.start(of, 1)
+    last = Box()
+    assert stage.runner.adopt("e1", "step", 1, last)  # type: ignore[arg-type]
+    assert not stage.runner.adopt("e1", "step", 2, last)  # type: ignore[arg-type]
+    assert not stage.runner.adopt("e1", "other", 1, last)  # type: ignore[arg-type]
+    gate.open()
+    assert isinstance(last.next(), StepDone)
+    assert dead.empty
+    assert heir.empty
+    assert not gate.entered.acquire(blocking=False), "the body ran once"
+
+
+@KINDS
+def test_the_next_attempt_waits_for_a_stale_one(stage: Stage, kind: str) -> None:
+    gate = Gate()
+    of = both(gate)[kind]
+    stale = stage.start(of, 1)
+    gate.wait_entered()
+    fresh = stage.start(of, 2, attempt=2)
+    assert not gate.entered.acquire(blocking=False)
+    assert stage.runner.running == 1
+    gate.open()
+    assert stale.next().attempt == 1
+    done = fresh.next()
+    assert (done.attempt, done.value) == (2, b"2")
+
+
+def test_an_async_body_is_cancelled_at_its_timeout_and_ends_first(stage: Stage) -> None:
+    cleaned: list[str] = []
+
+    @step(timeout=0.01)
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("cleaned")
+
+    erred = stage.start(slow).next()
+    assert (erred.error.type, erred.retryable) == ("StepTimeout", True)
+    assert "0.01 s" in erred.error.message
+    assert cleaned == ["cleaned"]
+
+
+def test_a_timeout_error_of_the_body_s_own_is_not_ours(stage: Stage) -> None:
+    erred = stage.start(step(name="own", timeout=100)(raising("async", TimeoutError("theirs")).fn)).next()
+    assert (erred.error.type, erred.error.message) == ("TimeoutError", "theirs")
+
+
+def test_a_thread_that_hangs_beyond_its_timeout_frees_its_slot_and_its_result_still_counts(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "GIVE_UP_SECONDS", 0.0)
+    hang, quick = Gate(), Gate()
+    quick.open()
+
+    @step(name="hangs", timeout=0.01)
+    def hangs(n: int) -> int:
+        hang.pass_through()
+        return n
+
+    hanging = [stage.start(hangs, n, path=f"hang{n}") for n in range(2)]
+    for _ in hanging:
+        hang.wait_entered()
+    waiting = stage.start(both(quick)["sync"], 7)
+    assert waiting.next().value == b"7", "there is a thread for it"
+    assert 1 <= stage.runner.given_up <= 2
+    assert all(box.empty for box in hanging), "an execution waits until its body has ended"
+    hang.open()
+    assert [box.next().value for box in hanging] == [b"0", b"1"]
+    after = [stage.start(both(quick)["sync"], n, path=f"after{n}") for n in range(4)]
+    assert [box.next().value for box in after] == [b"0", b"1", b"2", b"3"]
+    assert stage.runner.given_up == 0
+
+
+def test_hanging_threads_are_given_up_within_a_limit(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "GIVE_UP_SECONDS", 0.0)
+    hang = Gate()
+
+    @step(name="hangs", timeout=0.01)
+    def hangs(n: int) -> int:
+        hang.pass_through()
+        return n
+
+    boxes = [stage.start(hangs, n, path=f"hang{n}") for n in range(8)]
+    for _ in range(4):  # two threads, and two more for those that were given up
+        hang.wait_entered()
+    assert stage.runner.given_up <= 2
+    hang.open()
+    assert sorted(int(box.next().value) for box in boxes) == list(range(8))
+
+
+@KINDS
+def test_after_the_intake_is_closed_nothing_begins_and_the_last_end_is_told(stage: Stage, kind: str) -> None:
+    gate, idle = Gate(), threading.Event()
+    steps = both(gate)
+    running = stage.start(steps[kind], 1)
+    gate.wait_entered()
+    stage.runner.close_intake(idle.set)
+    late = stage.start(steps[kind], 2, path="late")
+    assert not idle.is_set()
+    gate.open()
+    assert isinstance(running.next(), StepDone)
+    assert idle.wait(HANG_SECONDS)
+    assert late.empty
+
+
+def test_what_waits_for_a_thread_when_the_intake_closes_never_begins(stage: Stage) -> None:
+    gate, idle = Gate(), threading.Event()
+    of = both(gate)["sync"]
+    boxes = [stage.start(of, n, path=f"p{n}") for n in range(5)]
+    for _ in range(2):
+        gate.wait_entered()
+    stage.runner.close_intake(idle.set)
+    gate.open()
+    assert idle.wait(HANG_SECONDS)
+    assert [box.empty for box in boxes] == [False, False, True, True, True]
+
+
+def test_an_idle_runner_says_so_at_once(stage: Stage) -> None:
+    idle = threading.Event()
+    stage.runner.close_intake(idle.set)
+    assert idle.is_set()
+
+
+def test_stop_cancels_async_bodies_and_drops_their_outcomes(stage: Stage) -> None:
+    gate = Gate()
+    ended: list[str] = []
+
+    @step
+    async def endless() -> None:
+        gate.entered.release()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    box = stage.start(endless)
+    gate.wait_entered()
+    stage.runner.stop(HANG_SECONDS)
+    assert ended == ["cancelled"]
+    assert box.empty
+
+
+def test_a_sync_body_that_ends_after_the_stop_harms_nobody(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", broken.append)
+    gate = Gate()
+
+    @step(name="late", timeout=100)
+    def late() -> int:
+        gate.pass_through()
+        return 1
+
+    box = stage.start(late)
+    gate.wait_entered()
+    stage.runner.stop(5.0)
+    gate.open()
+    assert isinstance(box.next(), StepDone)
+    assert broken == []
+
+
+def test_many_attempts_at_once_all_come_back(stage: Stage) -> None:
+    gate = Gate()
+    gate.open()
+    steps = both(gate)
+    boxes: list[Callable[[], Any]] = []
+    for n in range(200):
+        boxes.append(stage.start(steps["async" if n % 2 else "sync"], n, path=f"p{n}").next)
+    assert [int(take().value) for take in boxes] == list(range(200))
