@@ -36,11 +36,13 @@ class InboxReader:
         holdings: Holdings,
         clock: Clock,
         pause: Callable[[float], object],
+        on_trouble: Callable[[], None],
     ) -> None:
         self._store = store
         self._holdings = holdings
         self._clock = clock
         self._pause = pause
+        self._on_trouble = on_trouble
         self._after: dict[int, str] = {}
         self._changes: deque[tuple[int, bool]] = deque()  # (partition, gained) as Leases found out
         self._sweep_due = 0.0
@@ -74,6 +76,7 @@ class InboxReader:
             if not self._warned:
                 logger.warning("inboxes can't be read (%s); trying again", error)
             self._warned = True
+            self._on_trouble()
             self._after = dict.fromkeys(self._after, START)
             self._pause(PAUSE_SECONDS)
 

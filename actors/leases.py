@@ -86,6 +86,11 @@ class Leases:
         """Let a waiting round end."""
         self._wake.set()
 
+    def hurry(self) -> None:
+        """Somebody can't reach the server: look now, and not when the next round is due."""
+        self._due = 0.0
+        self._wake.set()
+
     def recheck(self, partition: int) -> None:
         """A write was fenced: find out now whether the partition is still ours."""
         self._suspects.add(partition)

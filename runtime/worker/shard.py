@@ -24,7 +24,7 @@ from stepwell.actors.leases import TTL_MS, Leases, Owner
 from stepwell.actors.messages import Drain
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.runner import StepRunner
-from stepwell.actors.store_events import StoreObserver
+from stepwell.actors.store_events import StoreEvent, StoreObserver, StoreTrouble
 from stepwell.actors.supervisor import Supervisor
 from stepwell.core.errors import StoreError
 from stepwell.flow.registry import Registry
@@ -93,13 +93,17 @@ class RunningShard:
             Link(clients["mirror"], keys, scripts),
             self._gone.wait,
             self.clock.monotonic,
-            parts.observer,
+            self._observe_mirror,
             self._leases.recheck,
             parts.failpoints,
         )
         self.runner = StepRunner(self.clock, self.holdings, parts.threads)
         self._reader = InboxReader(
-            InboxStore(clients["inbox"], keys, scripts), self.holdings, self.clock, self._stopping.wait
+            InboxStore(clients["inbox"], keys, scripts),
+            self.holdings,
+            self.clock,
+            self._stopping.wait,
+            self._leases.hurry,
         )
         self._context = Shard(
             clock=self.clock,
@@ -196,6 +200,12 @@ class RunningShard:
             if before and self.mirror.idle:
                 return
             hurry.wait(0.01)
+
+    def _observe_mirror(self, event: StoreEvent) -> None:
+        """A server that is gone is noticed by who writes first: Leases looks after it."""
+        if isinstance(event, StoreTrouble):
+            self._leases.hurry()
+        self._observer(event)
 
     def _gained(self, grant: Grant) -> None:
         self._reader.gained(grant.partition)

@@ -302,7 +302,7 @@ class SimShard:
         )
         inbox_store = InboxStore(world.connect(), world.keys, world.scripts)
         inbox_store._link = self._sim_link("inbox")
-        self.reader = InboxReader(inbox_store, self.holdings, self.clock, self._pause_reader)
+        self.reader = InboxReader(inbox_store, self.holdings, self.clock, self._pause_reader, lambda: None)
         self.context = Shard(
             clock=self.clock,
             keys=world.keys,

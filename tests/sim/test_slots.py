@@ -1,4 +1,4 @@
-"""Waiting costs no slot, and a slow commit makes nobody wait longer than the row says."""
+"""What goes on beside a step changes nothing for it: neither its slot, nor its budget, nor when it is due."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from sim.bodies import work
 from sim.harness import World
 
-from stepwell import Retry, current_step, flow, gather, sleep, step, wait_for
+from stepwell import Retry, StepFailed, current_step, flow, gather, sleep, step, wait_for
 
 MakeWorld = Callable[..., World]
 
@@ -65,6 +65,37 @@ def test_more_waiting_executions_than_slots_hold_nobody_up(make_world: MakeWorld
     world.run(lambda: world.ended("q"), limit=60)
     assert world.clock.monotonic() < 1
     assert shard.runner.running == 0
+
+
+@pytest.mark.pain(26)
+def test_a_budget_is_not_touched_by_what_succeeds_meanwhile(make_world: MakeWorld) -> None:
+    @step(retry=Retry(max_attempts=5, base=0.2))
+    async def hopeless() -> None:
+        raise ConnectionError("down")
+
+    async def busy() -> int:
+        for _ in range(40):
+            await fine()
+            await sleep(0.1)
+        return 40
+
+    async def careful() -> int:
+        try:
+            await hopeless()
+        except StepFailed as failed:
+            return failed.attempts
+        return 0
+
+    @flow
+    async def both() -> list[int]:
+        return list(await gather(careful(), busy(), careful()))
+
+    world = make_world(both)
+    world.shard()
+    world.start(both, "e1")
+    world.run(lambda: world.ended("e1"), limit=60)
+    assert world.show("e1")["result"] == [5, 40, 5]
+    assert world.ledger.attempts("e1", "gather.0/hopeless") == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.pain(27)
