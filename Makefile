@@ -1,6 +1,7 @@
 # Everything here needs only make, Python >= 3.11 with venv, and a package index.
 PYTHON ?= python3
 PYTEST_ARGS ?=
+MUTANTS ?=
 
 BIN := .venv/bin
 LINT := .venv-lint/bin
@@ -8,12 +9,13 @@ TREE := .lint/tree
 SOURCES := runtime actors metrics tests benchmarks examples
 FAST := $(wildcard tests/unit tests/conformance tests/sim tests/docs tests/test_*.py)
 
-.PHONY: help demo test test-system bench lint clean
+.PHONY: help demo test test-mutants test-system bench lint clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         50 order flows through crashes, failures and lost replies, under a minute"
 	@echo "make test         unit, conformance and docs tests"
+	@echo "make test-mutants every fault of docs/pains.md, put into a copy of the product, must turn a test red"
 	@echo "make test-system  real processes and servers, conformance on every Redis found"
 	@echo "make lint         ruff, mypy --strict, the typing ratchet, import layers"
 	@echo "make bench        speed and memory, as JSON and a table"
@@ -23,6 +25,9 @@ demo: .venv/ready
 
 test: .venv/ready
 	@$(BIN)/python -m pytest -q $(FAST) $(PYTEST_ARGS)
+
+test-mutants: .venv/ready
+	@$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 # Conformance runs again here, on Debian's Redis and on a 6.2 where a wheel of one exists.
 test-system: .venv/ready .venv/redis62
