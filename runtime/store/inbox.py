@@ -79,10 +79,16 @@ class InboxStore:
         return self.read({partition: after}, None, count)
 
     def due(self, partition: int, now_ms: int, limit: int) -> list[tuple[str, float]]:
-        """Unfinished executions due by now with their due times in ms (0 = at once), the most overdue first."""
+        """Unfinished executions due by now with their due times in ms (0 = at once), the most overdue first.
+
+        At most `limit` of those due at once, and as many of the others: a crowd of one kind hides none of the other.
+        """
         live = self._keys.live(partition)
-        (raw,) = self._link.call([["ZRANGEBYSCORE", live, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, limit]])
-        return scored(raw)
+        ask: list[Command] = [
+            ["ZRANGEBYSCORE", live, least, most, "WITHSCORES", "LIMIT", 0, limit]
+            for least, most in (("-inf", "0"), ("(0", str(now_ms)))
+        ]
+        return [found for raw in self._link.call(ask) for found in scored(raw)]
 
     def unfinished(self, partition: int) -> Iterator[list[tuple[str, float]]]:
         """All unfinished executions with their due times, in chunks and in no order.
