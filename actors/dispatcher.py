@@ -6,7 +6,8 @@ a handshake: an actor says how much mail it has handled, and may go only if noth
 
 from __future__ import annotations
 
-from collections import deque
+import logging
+from collections import Counter, deque
 
 import msgspec
 
@@ -15,66 +16,15 @@ from stepwell.actors import store_events
 from stepwell.actors.commands import NoSuchCommand, read_entry
 from stepwell.actors.execution import Shard
 from stepwell.actors.kit.pooled import PooledActor
-from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.route import Route
 from stepwell.core.records import Outcome, encode
 from stepwell.store.inbox import Entry
-from stepwell.store.replies import Loaded
-from stepwell.store.requests import DeadLetter, Load
+from stepwell.store.replies import Broken, Loaded
+from stepwell.store.requests import DeadLetter, Load, Unlist
 
+logger = logging.getLogger("stepwell.dispatcher")
 LOADING_MAX = 256
 LOAD_RETRY_SECONDS = 1.0
-
-
-class _Route:
-    """Where mail for one execution goes. `open` is mail whose effect is not acknowledged yet, by inbox entry: should
-    the actor fail, its successor gets it again."""
-
-    __slots__ = ("busy", "clean", "loading", "open", "park", "partition", "ref", "routed", "rung")
-
-    def __init__(self, partition: int, clean: bool) -> None:
-        self.partition = partition
-        self.ref: AnyRef | None = None
-        self.routed = 0
-        self.open: dict[str, m.Mail] | None = None  # None: none, as for most executions in memory
-        self.rung = False  # a doorbell without an entry is due, too
-        self.loading = False
-        self.busy = False
-        self.clean = clean
-        self.park: m.Park | None = None
-
-    def tell(self, mail: m.Mail) -> None:
-        """Send what must arrive: now, or as soon as there is an actor."""
-        if mail.entry_id:
-            if self.open is None:
-                self.open = {}
-            self.open[mail.entry_id] = mail
-        else:
-            self.rung = True
-        if self.ref is not None:
-            self._pass_on(self.ref, mail)
-
-    def connect(self, ref: AnyRef) -> None:
-        """There is a new actor: it gets all that is not acknowledged."""
-        self.ref = ref
-        self.routed = 0
-        if self.rung:
-            self._pass_on(ref, _RING)
-        for mail in (self.open or {}).values():
-            self._pass_on(ref, mail)
-
-    def done(self, entry_id: str) -> None:
-        """The effect of an entry is acknowledged, or it is buried."""
-        if self.open is not None:
-            self.open.pop(entry_id, None)
-            if not self.open:
-                self.open = None
-
-    def _pass_on(self, ref: AnyRef, mail: m.Mail) -> None:
-        self.routed += 1
-        ref.tell(mail)
-
-
-_RING = m.Doorbell()
 
 
 class Dispatcher(PooledActor):
@@ -83,7 +33,7 @@ class Dispatcher(PooledActor):
     def __init__(self, shard: Shard, running_max: int) -> None:
         self._shard = shard
         self._running_max = running_max
-        self._routes: dict[str, _Route] = {}
+        self._routes: dict[str, Route] = {}
         self._queued: deque[tuple[str, int, str]] = deque()  # doorbells beyond the limit
         self._queued_entries: set[tuple[int, str]] = set()
         self._queued_ids: set[str] = set()
@@ -91,6 +41,9 @@ class Dispatcher(PooledActor):
         self._resting: deque[str] = deque()  # to be brought back, and nothing of them runs yet
         self._to_recover: set[str] = set()  # both
         self._loading = 0
+        # Answers to come that were asked for by routes which are gone: rows that are read, actors that are started.
+        self._stale_rows: Counter[str] = Counter()
+        self._stale_actors: Counter[str] = Counter()
         self._running = 0
         self._draining = False
 
@@ -125,7 +78,7 @@ class Dispatcher(PooledActor):
         elif isinstance(message, m.BadCommand):
             self._bad_command(message)
         elif isinstance(message, _LoadAgain):
-            self._load(message.execution_id)
+            self._load_again(message.execution_id)
         elif isinstance(message, m.Drain):
             self._draining = True
         else:
@@ -149,10 +102,9 @@ class Dispatcher(PooledActor):
         route = self._routes.get(execution_id)
         if route is not None and route.open is not None and entry.entry_id in route.open:
             return False
-        if isinstance(mail, m.Doorbell) and (route is None or route.ref is None) and self._full():
-            if execution_id not in self._queued_ids:
-                self._queued.append((execution_id, entry.partition, entry.entry_id))
-                self._queued_ids.add(execution_id)
+        if isinstance(mail, m.Doorbell) and (route is None or not route.busy) and self._full():
+            self._queued.append((execution_id, entry.partition, entry.entry_id))
+            self._queued_ids.add(execution_id)
             self._queued_entries.add((entry.partition, entry.entry_id))
             return True
         self._send(execution_id, entry.partition, mail)
@@ -163,10 +115,10 @@ class Dispatcher(PooledActor):
         if route is None:
             grant = self._shard.holdings.grant(partition)
             # What the last owner left is told by the grant, whoever comes first: a command or recovery.
-            route = self._routes[execution_id] = _Route(partition, clean=grant is None or grant.clean)
-            if isinstance(mail, m.Doorbell):
-                self._count_busy(route, True)  # it is about to run: the limit must know before the row is read
+            route = self._routes[execution_id] = Route(partition, clean=grant is None or grant.clean)
             self._load(execution_id)
+        if isinstance(mail, m.Doorbell):
+            self._count_busy(route, True)  # it is about to run: the limit must know before it says so
         route.tell(mail)
 
     def _swept(self, message: m.Swept) -> None:
@@ -197,7 +149,7 @@ class Dispatcher(PooledActor):
         partition = self._shard.keys.partition_of(execution_id)
         grant = self._shard.holdings.grant(partition)
         if grant is not None:
-            route = self._routes[execution_id] = _Route(partition, grant.clean)
+            route = self._routes[execution_id] = Route(partition, grant.clean)
             route.rung = True
             self._count_busy(route, busy)  # until its actor says otherwise
             self._load(execution_id)
@@ -225,36 +177,60 @@ class Dispatcher(PooledActor):
 
     def _load(self, execution_id: str) -> None:
         route = self._routes.get(execution_id)
-        if route is not None and not route.loading:
-            route.loading = True
+        if route is not None and route.ref is None and not route.waits_for:
+            route.waits_for = "row"
             self._loading += 1
             self._shard.mirror.send(self.actor_ref, Load(execution_id))
+
+    def _load_again(self, execution_id: str) -> None:
+        route = self._routes.get(execution_id)
+        if route is not None:
+            self._count_busy(route, route.busy or route.rung or route.begins)
+            self._load(execution_id)
 
     def _row_read(self, message: m.RowRead) -> None:
         self._loading -= 1
         route = self._routes.get(message.execution_id)
-        if route is None or not route.loading:  # the partition was lost, and perhaps has come back, meanwhile
+        if _take_one(self._stale_rows, message.execution_id) or route is None:
             return
-        route.loading = False
-        if not isinstance(message.reply, Loaded):
-            # A read that failed says nothing about the row: ask again.
+        route.waits_for = ""
+        if isinstance(message.reply, Broken) and message.reply.wrong_type:
+            self._foreign_row(message.execution_id, route, message.reply.message)
+        elif not isinstance(message.reply, Loaded):
+            # A read that failed says nothing about the row: ask again. Others may run meanwhile.
             again = _LoadAgain(message.execution_id)
+            self._count_busy(route, False)
             self.timers.start("load:" + message.execution_id, LOAD_RETRY_SECONDS, again)
         elif message.reply.fields:
             spawn = m.Spawn(message.execution_id, message.reply.fields, route.clean, route.park)
             route.park = None
+            route.waits_for = "actor"
             self._shard.supervisor.tell(spawn)
         else:
             self._no_row(message.execution_id, route)
 
-    def _no_row(self, execution_id: str, route: _Route) -> None:
+    def _no_row(self, execution_id: str, route: Route) -> None:
         self._remove(execution_id)
         for mail in (route.open or {}).values():
             self._bury_mail(route.partition, mail, "no such execution", f"there is no execution {execution_id}")
+        lease = self._shard.holdings.lease(route.partition)
+        if route.rung and lease is not None:
+            # It was on a list, and every sweep would find it there again.
+            logger.warning("execution %s is listed and has no row: it is taken off the lists", execution_id)
+            self._shard.observer(store_events.RowMissing(execution_id))
+            self._shard.mirror.send(None, Unlist(route.partition, execution_id, lease))
+
+    def _foreign_row(self, execution_id: str, route: Route, error: str) -> None:
+        """What has the name of its row is none, until a person mends it. The sweep looks again."""
+        self._remove(execution_id)
+        reason = f"the key {self._shard.keys.row(execution_id)} in Redis is no row of an execution ({error}): remove it"
+        logger.warning("execution %s can't be read: %s", execution_id, reason)
+        for mail in (route.open or {}).values():
+            self._bury_mail(route.partition, mail, "not applicable", reason)
 
     def _spawned(self, message: m.Spawned) -> None:
         route = self._routes.get(message.execution_id)
-        if route is None:
+        if _take_one(self._stale_actors, message.execution_id) or route is None:
             message.ref.tell(m.Drop())
             return
         route.clean = True  # from now on the shard itself knows what runs
@@ -279,17 +255,26 @@ class Dispatcher(PooledActor):
     def _partition_lost(self, partition: int) -> None:
         for execution_id, route in list(self._routes.items()):
             if route.partition == partition:
-                self._remove(execution_id)
-                if route.ref is not None:
-                    route.ref.tell(m.Drop())
+                self._forget(execution_id, route)
         kept = [item for item in self._queued if item[1] != partition]
         self._queued = deque(kept)
         self._queued_ids = {item[0] for item in kept}
-        self._queued_entries = {key for key in self._queued_entries if key[0] != partition}
+        self._queued_entries = {item[1:] for item in kept}
         partition_of = self._shard.keys.partition_of
         self._overdue = deque(i for i in self._overdue if partition_of(i) != partition)
         self._resting = deque(i for i in self._resting if partition_of(i) != partition)
         self._to_recover = {*self._overdue, *self._resting}
+
+    def _forget(self, execution_id: str, route: Route) -> None:
+        self._remove(execution_id)
+        self.timers.cancel("load:" + execution_id)
+        if route.ref is not None:
+            route.ref.tell(m.Drop())
+        # The partition may come back before the answer does, which then is not for the route that there is by then.
+        elif route.waits_for == "row":
+            self._stale_rows[execution_id] += 1
+        elif route.waits_for == "actor":
+            self._stale_actors[execution_id] += 1
 
     def _remove(self, execution_id: str) -> None:
         route = self._routes.pop(execution_id)
@@ -297,10 +282,11 @@ class Dispatcher(PooledActor):
 
     def _busy(self, message: m.Busy) -> None:
         route = self._routes.get(message.execution_id)
-        if route is not None:
+        # At rest before it got the doorbell that is on its way to it: its place is taken already.
+        if route is not None and (message.busy or not route.begins):
             self._count_busy(route, message.busy)
 
-    def _count_busy(self, route: _Route, busy: bool) -> None:
+    def _count_busy(self, route: Route, busy: bool) -> None:
         if route.busy != busy:
             route.busy = busy
             self._running += 1 if busy else -1
@@ -348,3 +334,13 @@ class Dispatcher(PooledActor):
 
 class _LoadAgain(msgspec.Struct):
     execution_id: str
+
+
+def _take_one(counts: Counter[str], key: str) -> bool:
+    """Count one down; False if there is none."""
+    left = counts.get(key, 0)
+    if left > 1:
+        counts[key] = left - 1
+    elif left:
+        del counts[key]
+    return left > 0

@@ -7,6 +7,7 @@ timers, events) happens when its commit is acknowledged, so nothing goes on that
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ from stepwell.actors.store_events import StoreObserver
 from stepwell.core import events, row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.clock import Clock
-from stepwell.core.effects import ArmTimer, DisarmTimer, Emit, StartAttempt
+from stepwell.core.effects import ArmTimer, DisarmTimer, Emit, StartAttempt, Withdraw
 from stepwell.core.errors import StepwellError
 from stepwell.core.inputs import (
     AttemptFailed,
@@ -45,6 +46,7 @@ from stepwell.core.status import (
     RUNNING,
     STATUSES,
     STEP_BACKOFF,
+    STEP_RUNNING,
     TERMINAL,
     WAITING,
 )
@@ -56,8 +58,8 @@ from stepwell.store.keys import Keys
 from stepwell.store.replies import Committed, Conflict, Reply
 from stepwell.store.requests import KEEP, Applied, Commit, Restore
 
+logger = logging.getLogger("stepwell.execution")
 HELD_RETRY_SECONDS = 0.5
-_OUTCOMES = (m.StepDone, m.StepErred, m.StepHeld)
 
 
 class RowConflict(StepwellError):
@@ -108,7 +110,7 @@ class ExecutionActor(PooledActor):
         self._row_status = ""
         self._row_due: float | None = None
         self._handled = 0
-        self._attempts = 0  # begun, and their outcome has not come yet
+        self._settling: m.StepDone | m.StepErred | None = None  # the outcome that is being recorded
         self._busy: bool | None = None  # what the dispatcher was told last
         self._leaving = False
 
@@ -122,7 +124,10 @@ class ExecutionActor(PooledActor):
         try:
             cp = row.parse(self._id, fields, self._shard.secret)
         except row.UnreadableRow as error:
-            self._park_unread(fields, m.Park(PARK_UNREADABLE, str(error)))
+            if error.newer:
+                self._leave_alone(str(error))
+            else:
+                self._park_unread(fields, m.Park(PARK_UNREADABLE, str(error)))
             return
         self._row_status = cp.status
         self._row_due = next_due(cp)
@@ -141,6 +146,7 @@ class ExecutionActor(PooledActor):
         if isinstance(message, m.Written):
             self._written(message.reply)
         elif isinstance(message, m.Drop):
+            self._let_go()
             self._forget()
         elif self._in_flight is not None or self._later:
             self._postpone(message)
@@ -169,12 +175,12 @@ class ExecutionActor(PooledActor):
         self._close()
 
     def _handle(self, message: object) -> None:
-        if isinstance(message, _OUTCOMES):
-            self._attempts -= 1
         if isinstance(message, m.StepDone):
+            self._settling = message
             done = AttemptSucceeded(self._now(), message.path, message.attempt, message.started_at, message.value)
             self._feed(done)
         elif isinstance(message, m.StepErred):
+            self._settling = message
             self._erred(message)
         elif isinstance(message, m.TimerDue):
             self._feed(TimerFired(self._now(), message.path))
@@ -186,7 +192,7 @@ class ExecutionActor(PooledActor):
             again = m.StartAgain(message.path, message.attempt)
             self.timers.start("held:" + message.path, HELD_RETRY_SECONDS, again)
         elif isinstance(message, m.StartAgain):
-            self._start(StartAttempt(message.path, message.attempt))
+            self._start(StartAttempt(message.path, message.attempt, again=True))
         elif isinstance(message, m.NeverBegun):
             self._feed(NotStarted(self._now(), message.path, message.attempt))
         elif isinstance(message, m.Passivate):
@@ -214,6 +220,7 @@ class ExecutionActor(PooledActor):
             self._refuse(bell, f"{self._id} is parked, and its row was not read")
             return
         self._mail_handled(bell.entry_id, "")
+        self._busy = None  # whoever rang counts us as running: tell what is true
         if machine.checkpoint.status == QUEUED and machine.flow is not None:
             self._commit(machine.start(self._now(), clean=True))
         else:
@@ -355,12 +362,17 @@ class ExecutionActor(PooledActor):
         for effect in follow:
             if isinstance(effect, StartAttempt):
                 self._start(effect)
+            elif isinstance(effect, Withdraw):
+                self._withdraw(effect)
             elif isinstance(effect, Emit):
                 self._shard.bus.publish(effect.event)
             elif isinstance(effect, ArmTimer):
                 self._arm(effect)
             elif isinstance(effect, DisarmTimer):
                 self.timers.cancel(effect.path)
+        if self._settling is not None:
+            self._shard.runner.settle(self._id, self._settling.path, self._settling.attempt)
+            self._settling = None
         self._turn_at = 0
         self._tell_busy()
 
@@ -378,16 +390,21 @@ class ExecutionActor(PooledActor):
             if not self._shard.runner.adopt(self._id, effect.path, effect.attempt, self.actor_ref):
                 self._postpone(m.NeverBegun(effect.path, effect.attempt), first=True)
             return
-        if op.late_from is not None:
+        grant = self._shard.holdings.grant(self._partition)
+        if grant is None:
+            return  # the partition is lost, and `Drop` is on its way
+        call = machine.step_call(effect.path)
+        context = context_of(cp, op, effect.path, call.step, grant.epoch)
+        is_new = self._shard.runner.start(StepOrder(self._partition, grant.value, call, context), self.actor_ref)
+        if is_new and op.late_from is not None and not effect.again:
             late = max(0, self._now() - op.late_from)
             started = events.RetryStarted(self._id, cp.meta.flow, op.name, effect.path, op.attempt, late)
             self._shard.bus.publish(started)
-        call = machine.step_call(effect.path)
-        grant = self._shard.holdings.grant(self._partition)
-        epoch = 0 if grant is None else grant.epoch
-        context = context_of(cp, op, effect.path, call.step, epoch, None)
-        self._attempts += 1
-        self._shard.runner.start(StepOrder(self._partition, call, context), self.actor_ref)
+
+    def _withdraw(self, effect: Withdraw) -> None:
+        """The step is being wound up: if its body has not begun, it never will."""
+        if self._shard.runner.withdraw(self._id, effect.path, effect.attempt):
+            self._postpone(m.NeverBegun(effect.path, effect.attempt), first=True)
 
     def _arm(self, effect: ArmTimer) -> None:
         """The delay counts from the decision; a rounded millisecond must not make it short."""
@@ -405,7 +422,7 @@ class ExecutionActor(PooledActor):
 
     def _rest(self) -> None:
         """An execution that has ended or is parked leaves memory."""
-        if self._in_flight is not None or self._later or self._leaving or self._attempts:
+        if self._in_flight is not None or self._later or self._leaving:
             return
         machine = self._machine
         if machine is None or machine.checkpoint.terminal or machine.checkpoint.status == PARKED:
@@ -414,6 +431,14 @@ class ExecutionActor(PooledActor):
     def _ask_to_leave(self) -> None:
         if self._in_flight is None and not self._later:
             self._shard.dispatcher.tell(m.MayStop(self._id, self.actor_ref, self._handled))
+
+    def _let_go(self) -> None:
+        """The partition is lost: what has not begun must not begin, and what has ended is of no use to us."""
+        machine = self._machine
+        for path, op in machine.checkpoint.open.items() if machine is not None else ():
+            if op.status == STEP_RUNNING:
+                self._shard.runner.withdraw(self._id, path, op.attempt)
+                self._shard.runner.settle(self._id, path, op.attempt)
 
     def _forget(self) -> None:
         """Stop here; write nothing, run nothing."""
@@ -440,6 +465,11 @@ class ExecutionActor(PooledActor):
         known = [flow.name for flow in self._shard.registry]
         self._feed(ParkAsked(self._now(), PARK_NOT_DEPLOYED, unknown_flow(cp.meta.flow, known)))
 
+    def _leave_alone(self, why: str) -> None:
+        """A newer version wrote the row: one of its workers will go on with it."""
+        logger.warning("%s; the row is left alone", why)
+        self._rest()
+
     def _park_unread(self, fields: dict[str, bytes], park: m.Park) -> None:
         """The row stays as it is but for status and error: what can't be read must not be written over."""
         self._rest()
@@ -449,7 +479,7 @@ class ExecutionActor(PooledActor):
         if status == PARKED and park.reason == PARK_UNREADABLE:
             return
         self._shard.bus.publish(events.ExecutionParked(self._id, "", park.reason, park.detail))
-        if lease is None or not rev.isdigit() or status == PARKED or status not in STATUSES:
+        if lease is None or not rev.isdigit() or status not in STATUSES or status == PARKED or status in TERMINAL:
             return
         error = encode(TerminalError(park.reason, park.detail, self._now()))
         commit = Commit(

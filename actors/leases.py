@@ -19,7 +19,7 @@ from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.errors import StoreError
-from stepwell.store.leases import Grant, Held, LeaseStore, Lost, Renewed, parse_lease
+from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, parse_lease
 
 logger = logging.getLogger("stepwell.leases")
 TTL_MS = 10_000
@@ -50,7 +50,10 @@ class Owner:
 
 
 class Leases:
-    """One round of `run_once` acquires what is free, renews what is ours, and tells who must know."""
+    """One round of `run_once` acquires what is free, renews what is ours, and tells who must know.
+
+    `on_tick` gets the server's time (ms) as it was in this round; `on_trouble` hears of a round that failed.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class Leases:
         partitions: int,
         observer: StoreObserver,
         is_dead: Callable[[str], bool],
-        on_tick: Callable[[], None],
+        on_tick: Callable[[int], None],
         on_trouble: Callable[[], None],
     ) -> None:
         self._store = store
@@ -74,8 +77,11 @@ class Leases:
         self._on_tick = on_tick
         self._on_trouble = on_trouble
         self._wake = threading.Event()
+        self._lock = threading.Lock()  # what is held changes, or may not change any more
+        self._released = False
         self._suspects: set[int] = set()
         self._due = 0.0
+        self._retry_at = 0.0  # after a failed round: nobody may hurry it
         self._warned = False
         self.mirror: Mirror
         self.dispatcher: AnyRef
@@ -86,8 +92,14 @@ class Leases:
         """Let a waiting round end."""
         self._wake.set()
 
+    @property
+    def next_at(self) -> float:
+        """The monotonic second from which on there is something to do."""
+        return max(self._retry_at, 0.0 if self._suspects else self._due)
+
     def hurry(self) -> None:
-        """Somebody can't reach the server: look now, and not when the next round is due."""
+        """Somebody can't reach the server: look now, and not when the next round is due (but for one that failed: it
+        keeps its pause)."""
         self._due = 0.0
         self._wake.set()
 
@@ -98,42 +110,50 @@ class Leases:
 
     def run_once(self) -> None:
         """Wait until something is due, then do it."""
-        wait = self._due - self._clock.monotonic()
-        if wait > 0 and not self._suspects:
+        wait = self.next_at - self._clock.monotonic()
+        if wait > 0:
             self._wake.wait(wait)
         self._wake.clear()
-        if self._suspects or self._clock.monotonic() >= self._due:
+        if self._clock.monotonic() >= self.next_at:
             self.round()
 
     def round(self) -> None:
         """Acquire and renew once."""
         try:
-            self._sync_clock()
+            server_ms = self._sync_clock()
             self._renew()
             self._acquire()
-            self._on_tick()
+            if not self._released:
+                self._on_tick(server_ms)
         except StoreError as error:
+            if self._released:
+                return
             if not self._warned:
                 logger.warning("leases can't be renewed (%s); trying again every %g s", error, RETRY_SECONDS)
             self._warned = True
-            self._due = self._clock.monotonic() + RETRY_SECONDS
+            self._due = self._retry_at = self._clock.monotonic() + RETRY_SECONDS
             self._on_trouble()
             return
         self._warned = False
+        self._retry_at = 0.0
         self._due = self._clock.monotonic() + RENEW_SECONDS
 
     def release(self) -> None:
-        """Give everything back, remembering that nothing was interrupted."""
-        grants = self._holdings.grants()
-        for grant in grants:
-            self._holdings.drop(grant.partition)
+        """Give everything back, remembering that nothing was interrupted. A round that is still under way on another
+        thread takes nothing any more; what it is granted goes back at once."""
+        with self._lock:
+            self._released = True
+            grants = self._holdings.grants()
+            for grant in grants:
+                self._holdings.drop(grant.partition)
         if grants:
             self._store.release(grants)
 
-    def _sync_clock(self) -> None:
+    def _sync_clock(self) -> int:
         sent = self._clock.monotonic()
         server_ms = self._store.server_time_ms()
         self._clock.sync(server_ms, sent, self._clock.monotonic())
+        return server_ms
 
     def _until(self, sent: float) -> float:
         return sent + TTL_MS / 1000 - MARGIN_SECONDS
@@ -149,7 +169,7 @@ class Leases:
                 if suspected or answer.retaken:
                     self._observer(store_events.Fenced(grant.partition, lost=False))
                     self._checked(grant.partition)
-            elif isinstance(answer, Lost):
+            elif not self._released:
                 self._lose(grant.partition, answer.holder)
         for partition in list(self._suspects):
             self._checked(partition)
@@ -168,7 +188,7 @@ class Leases:
 
     def _acquire(self) -> None:
         missing = [p for p in self._wanted if self._holdings.lease(p) is None]
-        if not missing:
+        if not missing or self._released:
             return
         sent = self._clock.monotonic()
         held = self._take(missing, sent)
@@ -180,14 +200,15 @@ class Leases:
     def _take(self, partitions: list[int], sent: float) -> list[Held]:
         owner = self._owner
         answers = self._store.acquire(partitions, owner.name, owner.incarnation, owner.host_info, TTL_MS)
-        held = []
-        for answer in answers:
-            if isinstance(answer, Held):
-                held.append(answer)
-            else:
-                self._holdings.hold(answer, self._until(sent))
-                self.on_gained(answer)
-        return held
+        grants = [answer for answer in answers if isinstance(answer, Grant)]
+        with self._lock:
+            too_late = self._released
+            for grant in () if too_late else grants:
+                self._holdings.hold(grant, self._until(sent))
+                self.on_gained(grant)
+        if too_late and grants:
+            self._store.release(grants)
+        return [answer for answer in answers if isinstance(answer, Held)]
 
     def _held_by_dead(self, held: Held) -> bool:
         holder = parse_lease(held.value)

@@ -19,7 +19,7 @@ from stepwell.actors.messages import RowRead, Written
 from stepwell.actors.store_events import BatchWritten, StoreObserver, StoreTrouble
 from stepwell.store.link import LinkDown
 from stepwell.store.replies import Fenced, Refused, Reply
-from stepwell.store.requests import Commit, DeadLetter, Load, Restore
+from stepwell.store.requests import Commit, DeadLetter, Load, Restore, Unlist
 
 logger = logging.getLogger("stepwell.mirror")
 BATCH_REQUESTS_MAX = 256
@@ -27,14 +27,14 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 IDLE_SECONDS = 0.5
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 
-Order = tuple[AnyRef | None, "Commit | Restore | Load | DeadLetter"]
-FencedOrder = tuple[AnyRef | None, "Commit | Restore | DeadLetter"]
+Order = tuple[AnyRef | None, "Commit | Restore | Load | DeadLetter | Unlist"]
+FencedOrder = tuple[AnyRef | None, "Commit | Restore | DeadLetter | Unlist"]
 
 
 class Sender(Protocol):
     """What sends a batch: `stepwell.store.link.Link`."""
 
-    def execute(self, requests: list[Commit | Restore | Load | DeadLetter]) -> list[Reply]:
+    def execute(self, requests: list[Commit | Restore | Load | DeadLetter | Unlist]) -> list[Reply]:
         """One reply per request; raises LinkDown when the fate of all is unknown."""
         ...
 
@@ -64,7 +64,7 @@ class Mirror:
         self._troubles = 0
         self.busy = False
 
-    def send(self, ref: AnyRef | None, request: Commit | Restore | Load | DeadLetter) -> None:
+    def send(self, ref: AnyRef | None, request: Commit | Restore | Load | DeadLetter | Unlist) -> None:
         """Queue a request; its reply comes to `ref` as `Written` (`RowRead` for a load)."""
         self._queue.put((ref, request))
 
@@ -170,7 +170,7 @@ class Mirror:
         self._pause(seconds)
 
 
-def _size(request: Commit | Restore | Load | DeadLetter) -> int:
+def _size(request: Commit | Restore | Load | DeadLetter | Unlist) -> int:
     if isinstance(request, Commit):
         return 300 + sum([len(value) for _, value in request.sets])
     if isinstance(request, Restore):

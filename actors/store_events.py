@@ -49,6 +49,12 @@ class SweepFound(msgspec.Struct, gc=False):
     executions: int
 
 
+class RowMissing(msgspec.Struct, gc=False):
+    """An execution was listed and has no row; it was taken off the lists."""
+
+    execution_id: str
+
+
 class DeadLettered(msgspec.Struct, gc=False):
     """An inbox entry could not be applied. `kind` is one of a few words, `reason` the sentence."""
 
@@ -65,6 +71,6 @@ class ActorFailed(msgspec.Struct, gc=False):
 
 
 StoreEvent: TypeAlias = (
-    BatchWritten | StoreTrouble | Healed | RowDiverged | Fenced | SweepFound | DeadLettered | ActorFailed
+    BatchWritten | StoreTrouble | Healed | RowDiverged | RowMissing | Fenced | SweepFound | DeadLettered | ActorFailed
 )
 StoreObserver: TypeAlias = Callable[[StoreEvent], None]

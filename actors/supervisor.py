@@ -9,6 +9,7 @@ from stepwell.actors import store_events
 from stepwell.actors.execution import ExecutionActor, Shard
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.supervision import ChildFailed, RestartIntensity
+from stepwell.core.redact import redact
 from stepwell.core.status import PARK_CRASHED
 
 logger = logging.getLogger("stepwell.supervisor")
@@ -48,19 +49,21 @@ class Supervisor(PooledActor):
     def _child_failed(self, failure: ChildFailed) -> None:
         execution_id = failure.name.removeprefix(PREFIX)
         again = self._intensity.record(execution_id, self._shard.clock.monotonic())
-        error = f"{type(failure.error).__name__}: {failure.error}"
+        # What a user's code raises may hold an address with its password.
+        error = redact(f"{type(failure.error).__name__}: {failure.error}")
+        traceback = redact(failure.traceback)
         logger.error(
             "the actor of execution %s failed in %s (%s); %s\n%s",
             execution_id,
             failure.where,
             error,
             "it is rebuilt from its row" if again else "it failed too often and is parked",
-            failure.traceback,
+            traceback,
         )
         self._shard.observer(store_events.ActorFailed(execution_id, error, not again))
         if not again and isinstance(failure.message, m.CommandMail):
             partition = self._shard.keys.partition_of(execution_id)
             poison = m.BadCommand(execution_id, partition, failure.message, f"it made {error}")
             self._shard.dispatcher.tell(poison)
-        park = None if again else m.Park(PARK_CRASHED, failure.traceback[-TRACEBACK_CHARACTERS_MAX:])
+        park = None if again else m.Park(PARK_CRASHED, traceback[-TRACEBACK_CHARACTERS_MAX:])
         self._shard.dispatcher.tell(m.ActorGone(execution_id, failure.ref, park))

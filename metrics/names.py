@@ -114,6 +114,9 @@ class Metrics:
         self.healed = self._counter("healed", "Rows that Redis had lost and that were restored from memory.")
         self.fenced = self._counter("fenced", "Writes that met another owner's lease; nothing was written.")
         self.divergence = self._counter("divergence", "Rows that somebody else had changed; read again.")
+        self.rows_missing = self._counter(
+            "rows_missing", "Executions that were listed and had no row; they were taken off the lists."
+        )
         self.sweep_found = self._counter(
             "sweep_found", "Inbox entries and due executions that nobody held: a fault, or a bug.", "kind"
         )

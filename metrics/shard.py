@@ -57,6 +57,10 @@ class ShardGauges:
         """A row was changed by somebody else."""
         self._metrics.divergence.inc()
 
+    def row_missing(self) -> None:
+        """An execution was listed and has no row."""
+        self._metrics.rows_missing.inc()
+
     def fenced(self) -> None:
         """A write met another owner's lease."""
         self._metrics.fenced.inc()

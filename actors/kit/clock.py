@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import time
@@ -10,6 +11,26 @@ from collections.abc import Callable
 __all__ = ["SystemClock", "VirtualClock"]
 
 _SLEW = 0.1
+_LAG_MS_MAX = 10_000
+
+
+def _monotonic() -> Callable[[], float]:
+    """The monotonic clock that also counts while the host is suspended, where there is one (Linux).
+
+    Leases lapse and delays pass meanwhile; `time.monotonic` of Linux would stand still.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    if clock is not None:
+        read = functools.partial(time.clock_gettime, clock)
+        try:
+            read()
+        except OSError:  # a kernel, or a sandbox, without it
+            return time.monotonic
+        return read
+    return time.monotonic
+
+
+_MONOTONIC = _monotonic()
 
 
 class SystemClock:
@@ -21,7 +42,7 @@ class SystemClock:
 
     def __init__(
         self,
-        read_monotonic: Callable[[], float] = time.monotonic,
+        read_monotonic: Callable[[], float] = _MONOTONIC,
         read_wall: Callable[[], float] = time.time,
     ) -> None:
         self.monotonic = read_monotonic
@@ -43,7 +64,12 @@ class SystemClock:
         """Take over the server's time (`server_ms`), which was asked for and received at those monotonic seconds.
 
         The first call sets the offset and may step `now_ms` either way: make it before anything is stamped.
-        Later ones move the offset by at most a tenth of the time since the call before.
+        Later ones move the offset by at most a tenth of the time since the call before; only one that finds us more
+        than 10 s behind (this host stood still, or the server's clock was set forward) goes there at once, as a
+        worker that began now would.
+
+        No delay gets shorter by that while it is waited for: timers count `monotonic` seconds from when they were
+        armed. What is loaded from its row later waits for `min(due - now, the recorded delay)`, as ever.
         """
         measured = server_ms - (sent_monotonic + received_monotonic) / 2 * 1000
         with self._lock:
@@ -51,8 +77,9 @@ class SystemClock:
                 self._offset_ms = measured
                 self._latest_ms = 0
             else:
+                behind = measured - self._offset_ms
                 most = max(0.0, received_monotonic - self._synced_at) * 1000 * _SLEW
-                self._offset_ms += min(most, max(-most, measured - self._offset_ms))
+                self._offset_ms += behind if behind > _LAG_MS_MAX else min(most, max(-most, behind))
             self._synced_at = received_monotonic
 
 

@@ -13,13 +13,16 @@ from stepwell.core.clock import Clock
 
 __all__ = ["ThreadScheduler"]
 
+# A wait does not count the time of a suspended host, the clock does: look at the timers again at least so often.
+WAIT_SECONDS_MAX = 10.0
+
 
 class _SchedulerThread(threading.Thread):
     """Marks the threads on which nothing may wait."""
 
 
 class ThreadScheduler(Scheduler):
-    """Runs the actors on a daemon thread; sleeps until there is mail or the next timer is due, and never polls.
+    """Runs the actors on a daemon thread; sleeps until there is mail or the next timer is due.
 
     `on_crash("scheduler", ...)` tells that the loop itself broke; then all actors are closed, and the process
     should end.
@@ -98,7 +101,7 @@ class ThreadScheduler(Scheduler):
         due = self.timer_heap.next_due()
         if due is None:
             return self._runnable.get()
-        timeout = min(max(0.0, due - self.clock.monotonic()), threading.TIMEOUT_MAX)
+        timeout = min(max(0.0, due - self.clock.monotonic()), WAIT_SECONDS_MAX)
         try:
             return self._runnable.get(timeout=timeout)
         except Empty:

@@ -1,7 +1,8 @@
 """The StepRunner runs step bodies: async ones on an event loop of its own thread, sync ones on a bounded pool.
 
 An execution whose actor is rebuilt while a body runs gets that body's outcome: the attempt is adopted, not begun
-a second time. A stale attempt (its actor lost the partition) is waited for before the next one starts.
+a second time; the outcome of one that ended meanwhile is told again. A stale attempt (its actor lost the
+partition) is waited for before the next one starts.
 """
 
 from stepwell.actors.runner.order import StepOrder

@@ -11,8 +11,9 @@ from stepwell.flow.operations import StepCall
 
 
 class StepOrder(msgspec.Struct, gc=False):
-    """One attempt of one step of an execution in `partition`."""
+    """One attempt of one step of an execution in `partition`, declared under `lease`."""
 
     partition: int
+    lease: str
     call: StepCall[Any]
     context: StepContext

@@ -6,11 +6,13 @@ its slot, at most as many as the pool has; the body's outcome still counts when 
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
+logger = logging.getLogger("stepwell.runner")
 Job: TypeAlias = Callable[[], None]
 
 
@@ -28,13 +30,16 @@ class ThreadPool:
         self._surplus = 0  # threads that must end because a replacement took their slot
         self.given_up = 0
 
-    def submit(self, job: Job) -> None:
-        """Queue a job; it must not raise."""
+    def submit(self, job: Job) -> bool:
+        """Queue a job, which must not raise. False: the system gives no thread, and there is none; try again later."""
         with self._lock:
-            self._waiting += 1
-            if self._idle < self._waiting and self._threads < self._size + self.given_up:
+            if self._idle <= self._waiting and self._threads < self._size + self.given_up:
                 self._spawn()
+            if not self._threads:
+                return False
+            self._waiting += 1
         self._jobs.put(job)
+        return True
 
     def give_up_one(self) -> bool:
         """Free the slot of a thread that hangs; False if as many as the pool's size hang already."""
@@ -60,8 +65,13 @@ class ThreadPool:
                 self._jobs.put(None)
 
     def _spawn(self) -> None:
-        self._threads += 1
-        threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{self._threads + 1}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            logger.warning("no thread for sync steps beyond %d: %s", self._threads, error)
+        else:
+            self._threads += 1
 
     def _run(self) -> None:
         while True:

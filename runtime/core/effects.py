@@ -32,7 +32,15 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
 
 
 class StartAttempt(msgspec.Struct, frozen=True, gc=False):
-    """Run the step's body once."""
+    """Run the step's body once. `again`: it was asked for before, and may have begun."""
+
+    path: str
+    attempt: int
+    again: bool = False
+
+
+class Withdraw(msgspec.Struct, frozen=True, gc=False):
+    """If the attempt's body has not begun, see to it that it never does, and say so with `NotStarted`."""
 
     path: str
     attempt: int
@@ -68,4 +76,4 @@ class Emit(msgspec.Struct, frozen=True, gc=False):
     event: Event
 
 
-Effect: TypeAlias = Write | Erase | Deliver | StartAttempt | ArmTimer | DisarmTimer | Answer | Redrive | Emit
+Effect: TypeAlias = Write | Erase | Deliver | StartAttempt | Withdraw | ArmTimer | DisarmTimer | Answer | Redrive | Emit

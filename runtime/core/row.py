@@ -17,7 +17,11 @@ from stepwell.core.token import token_seed
 
 
 class UnreadableRow(StepwellError):
-    """A row is not what this version writes: damaged, or written by a newer version."""
+    """A row is not what this version writes: damaged, or (`newer`) written by a newer version."""
+
+    def __init__(self, message: str, newer: bool = False) -> None:
+        self.newer = newer
+        super().__init__(message)
 
 
 def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes) -> Checkpoint:
@@ -32,7 +36,8 @@ def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes) -> Chec
         if meta.format > records.FORMAT:
             raise UnreadableRow(
                 f"row of {execution_id} has format {meta.format}, this version reads up to {records.FORMAT}:"
-                " upgrade this worker"
+                " upgrade this worker",
+                newer=True,
             )
         meta = replace(meta, flow=sys.intern(meta.flow))  # one string for all executions of a flow
         opened: dict[str, records.OpenOp] = {}

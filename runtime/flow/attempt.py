@@ -57,6 +57,20 @@ def copied_arguments(call: StepCall[Any]) -> tuple[tuple[Any, ...], dict[str, An
     return args, kwargs
 
 
+def as_called(call: StepCall[Any]) -> StepCall[Any]:
+    """The call with its arguments as they are now: the flow may change them before a later attempt gets its copy.
+
+    Where they can't be copied the call is returned as it is, and its attempt says so.
+    """
+    if all(type(value) in _ATOMIC for value in (*call.args, *call.kwargs.values())):
+        return call
+    try:
+        args, kwargs = copied_arguments(call)
+    except PayloadError:
+        return call
+    return StepCall(call.step, args, kwargs)
+
+
 def context_of(
     checkpoint: Checkpoint, op: OpenOp, path: str, step: StepLike, epoch: int, deadline: float | None = None
 ) -> StepContext:

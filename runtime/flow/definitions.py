@@ -50,7 +50,9 @@ class Step(Generic[P, R]):
         state = driving.get()
         if state is None:
             return cast("Awaitable[R]", self.fn(*args, **kwargs))
-        return StepCall(cast("Step[..., R]", self), args, kwargs)
+        call = StepCall(cast("Step[..., R]", self), args, kwargs)
+        state.called(call)
+        return call
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"

@@ -31,6 +31,7 @@ from stepwell.core.messages import message_of
 from stepwell.core.names import branch_prefix, numbered
 from stepwell.core.records import SIGNAL, STEP, TIMER, Fact, Failure, OpKind
 from stepwell.core.status import OP_TIMED_OUT, STEP_CANCELLED, STEP_COMPLETED
+from stepwell.flow.attempt import as_called
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.operations import Driving, Gather, Operation, Sleep, StepCall, WaitFor, driving
 
@@ -235,6 +236,8 @@ class Driver(Driving):
 
     def _declare(self, branch: _Branch, op: Leaf) -> None:
         kind, name = describe(op)
+        if isinstance(op, StepCall):
+            op = as_called(op)
         path = branch.next_path(name if kind == STEP else ("sleep" if kind == TIMER else "wait"))
         seconds = None if isinstance(op, StepCall) else op.seconds
         self._pending[path] = (op, branch)
@@ -244,6 +247,7 @@ class Driver(Driving):
         path = owner.next_path("gather")
         gather = _OpenGather(path, owner, len(op.branches))
         for index, awaitable in enumerate(op.branches):
+            self.awaited(awaitable)
             code = awaitable if inspect.iscoroutine(awaitable) else _await(awaitable)
             branch = _Branch(code, branch_prefix(path, index), gather, index, owner.cancelled)
             gather.branches.append(branch)
@@ -280,6 +284,11 @@ class Driver(Driving):
                 self._moves.wind_up.append(path)
 
     def _returned(self, value: Any) -> FlowReturned | FlowRaised:
+        forgotten = self.forgotten()
+        if forgotten:
+            calls = ", ".join(sorted({repr(operation) for operation in forgotten}))
+            told = f"flow {self._flow.name} called {calls} and never awaited it: write `await` before the call"
+            return FlowRaised(Failure("UsageError", told))
         try:
             return FlowReturned(codec.encode(value, f"the result of flow {self._flow.name}"))
         except PayloadError as error:

@@ -23,6 +23,7 @@ from stepwell.core.effects import (
     Erase,
     Redrive,
     StartAttempt,
+    Withdraw,
     Write,
 )
 from stepwell.core.errors import DefinitionError, Diverged, InvalidInput, PayloadError
@@ -37,7 +38,7 @@ from stepwell.flow.operations import StepCall
 
 _FOR_THE_CODE = (Deliver, Redrive)  # as tuples: `A | B` would be made anew at each look, 0.2 us a step and look
 _REPEATABLE = (Begin, Resumed, RetryAsked)
-Follow = StartAttempt | ArmTimer | DisarmTimer | Emit
+Follow = StartAttempt | Withdraw | ArmTimer | DisarmTimer | Emit
 
 
 class Turn:

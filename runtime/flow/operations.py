@@ -23,20 +23,36 @@ T5 = TypeVar("T5")
 
 
 class Driving:
-    """Marks that flow code runs under a driver; `closing`: it is being taken out of memory."""
+    """Marks that flow code runs under a driver; `closing`: it is being taken out of memory.
 
-    __slots__ = ("closing",)
+    It remembers the operations that were called and not awaited yet: a forgotten `await` must not go unnoticed.
+    """
+
+    __slots__ = ("_called", "closing")
 
     def __init__(self) -> None:
         self.closing = False
+        self._called: dict[int, Operation[Any]] | None = None  # none most of the time: a dict costs 200 bytes a flow
+
+    def called(self, operation: Operation[Any]) -> None:
+        """The flow's code has made an operation."""
+        if self._called is None:
+            self._called = {}
+        self._called[id(operation)] = operation
+
+    def awaited(self, operation: object) -> None:
+        """It waits for that operation, by itself or in a gather."""
+        if self._called is not None:
+            self._called.pop(id(operation), None)
+            if not self._called:
+                self._called = None
+
+    def forgotten(self) -> list[Operation[Any]]:
+        """Operations that the code has called and never awaited."""
+        return list((self._called or {}).values())
 
 
 driving: ContextVar[Driving | None] = ContextVar("stepwell_driving", default=None)
-
-
-def in_flow() -> bool:
-    """Whether the calling code is flow code under a driver."""
-    return driving.get() is not None
 
 
 class Operation(Generic[T]):
@@ -51,6 +67,7 @@ class Operation(Generic[T]):
         if state.closing:
             self._discard()
             raise DriverClosing
+        state.awaited(self)
         return _Wait(self)
 
     def _discard(self) -> None:
@@ -135,6 +152,13 @@ class Gather(Operation[list[Any]]):
                 branch.close()
 
 
+def _made(operation: Operation[T]) -> Operation[T]:
+    state = driving.get()
+    if state is not None:
+        state.called(operation)
+    return operation
+
+
 def minutes(n: float) -> float:
     """`n` minutes in seconds."""
     return n * 60.0
@@ -166,7 +190,7 @@ def sleep(
         UsageError: a negative or odd duration.
     """
     total = _seconds(seconds, "sleep()") + minutes * 60.0 + hours * 3600.0 + days * 86400.0
-    return Sleep(_seconds(total, "sleep()"))
+    return _made(Sleep(_seconds(total, "sleep()")))
 
 
 def wait_for(name: str, timeout: float | timedelta | None = None) -> Operation[Any]:
@@ -177,7 +201,7 @@ def wait_for(name: str, timeout: float | timedelta | None = None) -> Operation[A
         timeout: seconds (or a timedelta) after which `SignalTimeout` is raised; None waits for ever.
     """
     seconds = None if timeout is None else _seconds(timeout, "the timeout of wait_for()")
-    return WaitFor(check_name("signal", name), seconds)
+    return _made(WaitFor(check_name("signal", name), seconds))
 
 
 @overload
@@ -198,4 +222,4 @@ def gather(*branches: Awaitable[Any]) -> Awaitable[Any]:
     for branch in branches:
         if not inspect.isawaitable(branch):
             raise UsageError(f"gather() takes what can be awaited, one by one, got {branch!r}: call gather(*branches)")
-    return Gather(branches)
+    return _made(Gather(branches))

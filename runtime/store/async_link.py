@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 import redis.asyncio
-from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
+from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 
 from stepwell.store.link import LOADS_MAX, LinkDown, moves_away, pack, require_answers
 from stepwell.store.requests import Command
@@ -59,7 +59,7 @@ class AsyncLink:
         pool = cast(_Pool, self.client.connection_pool)
         try:
             connection = await pool.get_connection()
-        except (ConnectionError, TimeoutError, OSError) as error:
+        except (RedisError, OSError) as error:
             raise LinkDown(f"no connection to Redis: {error}") from error
         raws: list[object] = []
         reusable = False
@@ -71,7 +71,7 @@ class AsyncLink:
                 except (ResponseError, BusyLoadingError) as error:
                     raws.append(error)
             reusable = not any(isinstance(raw, RedisError) and moves_away(raw) for raw in raws)
-        except (ConnectionError, TimeoutError, OSError) as error:
+        except (RedisError, OSError) as error:
             raise LinkDown(
                 f"the connection to Redis broke after {len(raws)} of {len(commands)} replies: {error}"
             ) from error

@@ -13,7 +13,7 @@ from typing import Final, Protocol, cast
 
 import hiredis
 import redis
-from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
+from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 
 from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.store.keys import Keys
@@ -45,7 +45,7 @@ class _Connection(Protocol):
 
 
 class LinkDown(StoreUnreachable):
-    """The connection broke; whether the batch was executed is unknown. Send it again."""
+    """There was no connection, or it broke; whether the batch was executed is unknown. Send it again."""
 
 
 class StoreRefused(StoreError):
@@ -108,7 +108,8 @@ class Link:
         pool = self.client.connection_pool
         try:
             taken = pool.get_connection()
-        except (ConnectionError, TimeoutError, OSError) as error:
+        except (RedisError, OSError) as error:
+            # Also a server that answers, but refuses the handshake for now (busy, another password, no rights).
             raise LinkDown(f"no connection to Redis: {error}") from error
         connection = cast(_Connection, taken)
         raws: list[object] = []
@@ -122,7 +123,7 @@ class Link:
                 except (ResponseError, BusyLoadingError) as error:
                     raws.append(error)
             reusable = not any(isinstance(raw, RedisError) and moves_away(raw) for raw in raws)
-        except (ConnectionError, TimeoutError, OSError) as error:
+        except (RedisError, OSError) as error:
             raise LinkDown(
                 f"the connection to Redis broke after {len(raws)} of {len(commands)} replies: {error}"
             ) from error

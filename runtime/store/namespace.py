@@ -67,9 +67,8 @@ def open_namespace(
     return _checked(keys, stored, partitions, secret)
 
 
-def remember(client: redis.Redis, namespace: Namespace) -> bool:
+def remember(link: Link, namespace: Namespace) -> bool:
     """Writes the facts back where Redis lost them (then True). Raises StoreUnfit where Redis has others by now."""
-    link = Link(client, namespace.keys, Scripts())
     written = _write(link, namespace)
     _checked(namespace.keys, _read(link, namespace.keys), namespace.partitions, namespace.secret)
     return written

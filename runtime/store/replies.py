@@ -33,6 +33,7 @@ __all__ = [
     "Loaded",
     "Refused",
     "Reply",
+    "Unlisted",
     "decoded",
     "entries_of",
     "failure",
@@ -120,9 +121,20 @@ class Broken(msgspec.Struct, frozen=True):
 
     message: str
 
+    @property
+    def wrong_type(self) -> bool:
+        """Whether a key is of another type than ours: that stays so until somebody removes it."""
+        return self.message.startswith("WRONGTYPE")
+
+
+class Unlisted(msgspec.Struct, frozen=True):
+    """An execution without a row was taken off so many lists; 0 where it has a row, or was on none."""
+
+    lists: int
+
 
 Failure = Refused | Broken
-Reply = Committed | Fenced | Conflict | Loaded | Buried | Created | Exists | Refused | Broken
+Reply = Committed | Fenced | Conflict | Loaded | Buried | Unlisted | Created | Exists | Refused | Broken
 
 
 def failure(error: RedisError) -> Failure:

@@ -25,6 +25,7 @@ from stepwell.store.replies import (
     Loaded,
     Refused,
     Reply,
+    Unlisted,
     decoded,
     fields_of,
     number,
@@ -54,6 +55,7 @@ __all__ = [
     "Reply",
     "Request",
     "Restore",
+    "Unlist",
 ]
 
 Command = list[str | bytes | int]
@@ -264,6 +266,24 @@ class DeadLetter(msgspec.Struct):
         if raw == b"OK":
             return _BURIED
         return _BURIED_BEFORE if raw == b"DUP" else _fenced_reply(raw)
+
+
+class Unlist(msgspec.Struct):
+    """Takes an execution that has no row off the lists of its partition."""
+
+    partition: int
+    execution_id: str
+    lease: str
+
+    def args(self, keys: Keys, scripts: Scripts) -> Command:
+        """The command."""
+        part = keys.parts[self.partition]
+        named = [part.lease, part.row + self.execution_id, part.live, *part.by.values()]
+        return ["EVALSHA", scripts.unlist, len(named), *named, self.lease, self.execution_id]
+
+    def parse(self, raw: object) -> Reply:
+        """Unlisted or Fenced."""
+        return Unlisted(raw) if isinstance(raw, int) else decoded(raw, _fenced)
 
 
 class Create(msgspec.Struct):

@@ -22,6 +22,7 @@ SCRIPT_NAMES: Final = (
     "lease_release",
     "lease_renew",
     "restore",
+    "unlist",
 )
 
 
@@ -41,6 +42,7 @@ class Scripts:
         self.lease_release = self._sha("lease_release")
         self.lease_renew = self._sha("lease_renew")
         self.restore = self._sha("restore")
+        self.unlist = self._sha("unlist")
 
     def _sha(self, name: str) -> str:
         # The protocol's name for a script; nothing is secured by it.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 def host_info() -> str:
     """`host,boot,pid,start` of this process; the start time tells it from a later process with its pid."""
-    return f"{_host()},{_boot()},{os.getpid()},{_start(os.getpid())}"
+    return f"{_host()},{_boot()},{os.getpid()},{_state_and_start(os.getpid())[1]}"
 
 
 def is_dead(info: str) -> bool:
@@ -17,9 +17,9 @@ def is_dead(info: str) -> bool:
     parts = info.split(",")
     if len(parts) != 4 or parts[:2] != [_host(), _boot()] or not parts[2].isdigit():
         return False
-    start = _start(int(parts[2]))
-    if start:
-        return start != parts[3]
+    state, start = _state_and_start(int(parts[2]))
+    if state:
+        return state in "ZX" or start != parts[3]
     try:
         os.kill(int(parts[2]), 0)
     except ProcessLookupError:
@@ -46,11 +46,11 @@ def _boot() -> str:
         return ""
 
 
-def _start(pid: int) -> str:
-    """Start time of a process in clock ticks since boot; empty if it can't be read or is gone."""
+def _state_and_start(pid: int) -> tuple[str, str]:
+    """State (`Z`: dead and not reaped) and start time of a process in clock ticks since boot; empty if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return ""
+        return "", ""
     fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in ("Z", "X") else fields[19]
+    return fields[0], fields[19]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
+import pykka
 import redis
 
 from stepwell.actors.bus import Bus
@@ -27,6 +28,7 @@ from stepwell.actors.runner import StepRunner
 from stepwell.actors.store_events import StoreEvent, StoreObserver, StoreTrouble
 from stepwell.actors.supervisor import Supervisor
 from stepwell.core.errors import StoreError
+from stepwell.core.redact import redact
 from stepwell.flow.registry import Registry
 from stepwell.store.inbox import InboxStore
 from stepwell.store.leases import Grant, LeaseStore
@@ -40,6 +42,7 @@ logger = logging.getLogger("stepwell.shard")
 SOCKET_TIMEOUT_SECONDS = TTL_MS / 1000 * 0.3
 STOP_SECONDS = 5.0
 FLUSH_SECONDS = 5.0
+FORGET_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,9 @@ class RunningShard:
         clients = {name: parts.connect(name) for name in ("mirror", "inbox", "leases")}
         self._clients = list(clients.values())
         owner = Owner(parts.worker_name, incarnation, host_info())
+        self._link = Link(clients["leases"], keys, scripts)
         self._workers = WorkerRegistry(clients["leases"], keys, scripts)
+        self._forget_due = 0.0
         self._leases = Leases(
             LeaseStore(clients["leases"], keys, scripts),
             owner,
@@ -173,30 +178,44 @@ class RunningShard:
         self._flush(mirror_loop, hurry)
 
     def stop(self) -> None:
-        """End all threads and give the partitions back; nothing counts as interrupted."""
+        """End all threads and give the partitions back, whatever has failed before; nothing counts as interrupted."""
+        try:
+            self._end_threads()
+        finally:
+            self._release()
+            for client in self._clients:
+                client.close()
+
+    def _end_threads(self) -> None:
         mirror_loop, inbox_loop, lease_loop = self._loops
         self._stopping.set()
         inbox_loop.stop(STOP_SECONDS)
         lease_loop.stop(STOP_SECONDS)
-        self.scheduler.stop(STOP_SECONDS)
+        if not self.scheduler.stop(STOP_SECONDS):
+            logger.warning("the actors did not stop within %g s", STOP_SECONDS)
         self._gone.set()
         mirror_loop.stop(STOP_SECONDS)
         self.runner.stop(1.0)
+
+    def _release(self) -> None:
         try:
             self._leases.release()
             self._workers.remove(self._parts.worker_name)
         except StoreError as error:
             lapse = TTL_MS // 1000
             logger.warning("partitions could not be given back (%s); their leases lapse within %d s", error, lapse)
-        for client in self._clients:
-            client.close()
 
     def _flush(self, mirror_loop: LoopThread, hurry: threading.Event) -> None:
         """Wait until what steps have brought is written: twice idle around a round trip of the scheduler."""
         deadline = self.clock.monotonic() + FLUSH_SECONDS
         while mirror_loop.is_alive and not hurry.is_set() and self.clock.monotonic() < deadline:
             before = self.mirror.idle
-            self._context.dispatcher.ask(Drain(), block=True, timeout=FLUSH_SECONDS)
+            left = max(0.0, deadline - self.clock.monotonic())
+            try:
+                self._context.dispatcher.ask(Drain(), block=True, timeout=left)
+            except (pykka.ActorDeadError, pykka.Timeout) as error:
+                logger.warning("what steps brought last may not be written (%s); then they run again", error)
+                return
             if before and self.mirror.idle:
                 return
             hurry.wait(0.01)
@@ -210,15 +229,22 @@ class RunningShard:
     def _gained(self, grant: Grant) -> None:
         self._reader.gained(grant.partition)
 
-    def _tick(self) -> None:
-        """Once per lease round: say that the worker lives, and that the namespace is what it was."""
+    def _tick(self, server_ms: int) -> None:
+        """Once per lease round: say that the worker lives, and that the namespace is what it was.
+
+        The heartbeat has the server's own time, by which others judge its age; our clock may be slewing there.
+        """
         self._ticked = self.clock.monotonic()
         parts = self._parts
-        beat = {"at": self.clock.now_ms(), "flows": parts.registry.describe(), "host": host_info()}
+        beat = {"at": server_ms, "flows": parts.registry.describe(), "host": host_info()}
         self._workers.beat(parts.worker_name, msgspec.json.encode(beat))
-        remember(self._clients[2], parts.namespace)
+        remember(self._link, parts.namespace)
+        if self._ticked >= self._forget_due:
+            self._workers.forget_silent(server_ms)
+            self._forget_due = self._ticked + FORGET_SECONDS
 
     def _crashed(self, name: str, error: BaseException, text: str) -> None:
         """A part that everything depends on has failed: the shard must end, loudly."""
-        logger.critical("%s failed: %s: %s\n%s", name, type(error).__name__, error, text)
-        self._parts.on_failure(f"{name} failed: {type(error).__name__}: {error}")
+        failure = redact(f"{name} failed: {type(error).__name__}: {error}")
+        logger.critical("%s\n%s", failure, redact(text))
+        self._parts.on_failure(failure)

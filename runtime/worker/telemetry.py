@@ -45,6 +45,8 @@ class Telemetry:
                 gauges.healed()
             case store_events.RowDiverged():
                 gauges.diverged()
+            case store_events.RowMissing():
+                gauges.row_missing()
             case store_events.Fenced():
                 gauges.fenced()
             case store_events.SweepFound():

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -19,7 +20,7 @@ from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.client.address import Place, resolve
 from stepwell.core.errors import DefinitionError, StoreError
 from stepwell.core.partition import DEFAULT_PARTITIONS
-from stepwell.core.redact import redact_url
+from stepwell.core.redact import redact, redact_url
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
 from stepwell.store.check import check_server, require_fit
@@ -81,7 +82,10 @@ class Worker:
         self._place: Place | None = None
         self._shard: RunningShard | None = None
         self._telemetry: Telemetry | None = None
-        self._over = threading.Event()
+        # Set also by a signal's handler: it may interrupt whatever holds a lock, so it takes none (`put` is reentrant).
+        self._over = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._signal: int | None = None
         self._hurry = threading.Event()
         self._failure: str | None = None
 
@@ -114,10 +118,14 @@ class Worker:
     def stop(self, grace: float | None = None) -> None:
         """Drain (at most `grace` seconds, the configured ones by default) and end. Safe to call twice."""
         shard, self._shard = self._shard, None
-        if shard is not None:
-            shard.drain(self.config.grace if grace is None else grace, self._hurry)
-            shard.stop()
-        self._leave()
+        try:
+            if shard is not None:
+                try:
+                    shard.drain(self.config.grace if grace is None else grace, self._hurry)
+                finally:
+                    shard.stop()
+        finally:
+            self._leave()
 
     def run(self) -> int:
         """Run until SIGINT or SIGTERM, then drain; a second signal ends the process at once. Returns the exit code."""
@@ -133,9 +141,15 @@ class Worker:
 
     def wait(self) -> int:
         """Wait for the end, then stop; 0 after a drain, 1 after a failure."""
-        while not self._over.wait(3600):
-            continue
-        self.stop()
+        while not self._over:
+            self._wake.get()
+        if self._signal is not None:
+            logger.info("got %s: draining, again to stop at once", signal.Signals(self._signal).name)
+        try:
+            self.stop()
+        except Exception as error:
+            logger.debug("the worker did not stop in good order", exc_info=True)
+            self._failed(redact(f"it did not stop in good order: {type(error).__name__}: {error}"))
         if self._failure is not None:
             logger.critical("the worker ends: %s", self._failure)
             return 1
@@ -144,7 +158,8 @@ class Worker:
 
     def end(self) -> None:
         """Let `wait` return, as a signal would."""
-        self._over.set()
+        self._over = True
+        self._wake.put(None)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -214,13 +229,13 @@ class Worker:
 
     def _failed(self, reason: str) -> None:
         self._failure = self._failure or reason
-        self._over.set()
+        self.end()
 
     def _signalled(self, number: int, _frame: FrameType | None) -> None:
-        if self._over.is_set():
+        if self._over:
             os._exit(128 + number)
-        logger.info("got %s: draining, again to stop at once", signal.Signals(number).name)
-        self._over.set()
+        self._signal = number
+        self.end()
 
     def _leave(self) -> None:
         if self._telemetry is not None:

@@ -67,6 +67,17 @@ def test_a_malformed_entry_id_is_reported_and_changes_nothing(store):
     assert store.dump() == before
 
 
+def test_of_the_dead_letters_of_a_partition_the_last_ten_thousand_are_kept(store):
+    dead = store.keys.dead(0)
+    with store.client.pipeline(transaction=False) as pipe:
+        for number in range(10_300):
+            pipe.xadd(dead, {"reason": str(number)})
+        pipe.execute()
+    store.execute(store.dead_letter(store.inbox.send(0, {"type": "odd"}), reason="the last"))
+    assert 10_000 <= store.client.xlen(dead) <= 10_200, "whole nodes of the stream are let go"
+    assert store.catalog.dead(1)[0].fields["reason"] == b"the last"
+
+
 def test_dead_letters_are_listed_newest_first_over_all_partitions(store):
     for partition in (0, 1, 2, 3, 0):
         store.execute(store.dead_letter(store.inbox.send(partition, {"n": "1"}), partition))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepwell.store.leases import Grant
-from stepwell.store.requests import DROP, Load
+from stepwell.store.requests import DROP, Load, Unlist
 from stepwell.store.scripts import SCRIPT_NAMES
 
 
@@ -25,6 +25,12 @@ def _restore(store):
 def _dead_letter(store):
     request = store.dead_letter(store.inbox.send(0, {"x": "y"}), command_id="c", outcome=b"1")
     return lambda: store.execute(request)
+
+
+def _unlist(store):
+    part = store.keys.parts[0]
+    store.client.zadd(part.live, {"ghost": 0})
+    return lambda: store.execute(Unlist(0, "ghost", store.lease))
 
 
 def _grant(store) -> Grant:
@@ -64,6 +70,7 @@ CASES = {
     "commit": _commit,
     "restore": _restore,
     "dead_letter": _dead_letter,
+    "unlist": _unlist,
     "lease_acquire": _acquire,
     "lease_renew": _renew,
     "lease_renew, taking it back": _retake,

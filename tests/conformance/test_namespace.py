@@ -101,9 +101,9 @@ def test_damaged_facts_are_refused_with_their_name(store, field, value):
 def test_facts_that_redis_lost_are_written_back(store):
     namespace = opened(store)
     facts = store.client.hgetall("n:meta")
-    assert not remember(store.client, namespace)
+    assert not remember(store.link, namespace)
     store.client.flushall()
-    assert remember(store.client, namespace)
+    assert remember(store.link, namespace)
     assert store.client.hgetall("n:meta") == facts
 
 
@@ -112,7 +112,7 @@ def test_facts_that_changed_under_a_running_owner_are_refused(store):
     store.client.flushall()
     opened(store, secret=OTHER)
     with pytest.raises(StoreUnfit, match="another secret"):
-        remember(store.client, namespace)
+        remember(store.link, namespace)
 
 
 def test_a_secret_of_another_length_is_refused(store):

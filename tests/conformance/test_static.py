@@ -10,7 +10,7 @@ from stepwell.store.inbox import START
 from stepwell.store.keys import STATUSES, Keys
 from stepwell.store.link import Link
 from stepwell.store.namespace import open_namespace, remember
-from stepwell.store.requests import DROP, Applied, DeadLetter, Load
+from stepwell.store.requests import DROP, Applied, DeadLetter, Load, Unlist
 from stepwell.store.scripts import SCRIPT_NAMES, Scripts
 
 OLDEST = (6, 2, 0)
@@ -107,6 +107,7 @@ def _exercise(store):
         store.restore("e2", live=DROP, ended=True),
         store.dead_letter(store.inbox.send(0, {"a": "b"})),
         store.dead_letter(store.inbox.send(0, {"a": "b"}), command_id="c", outcome=b"1"),
+        Unlist(store.keys.partition_of("ghost"), "ghost", store.lease),
         Load("e1"),
     ]
     replies = store.link.execute(requests)
@@ -130,7 +131,7 @@ def _exercise(store):
     store.workers.living(1)
     store.workers.forget_silent(10**9)
     store.workers.remove("w")
-    remember(store.client, open_namespace(store.client, "n", new_secret=lambda: b"s" * 32))
+    remember(store.link, open_namespace(store.client, "n", new_secret=lambda: b"s" * 32))
     return replies
 
 

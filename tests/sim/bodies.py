@@ -15,8 +15,9 @@ from typing import Any
 
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import StepDone, StepErred, StepHeld
+from stepwell.actors.messages import StepDone, StepErred
 from stepwell.actors.runner import StepOrder
+from stepwell.actors.runner.attempts import Attempt, Attempts
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
 from stepwell.flow.attempt import copied_arguments, failure_of
@@ -60,13 +61,10 @@ class Ledger:
         return {run.key for run in self.of(execution_id, path)}
 
 
-class Attempt:
-    """One attempt under way."""
+class Body:
+    """A body under way."""
 
-    def __init__(self, order: StepOrder, ref: AnyRef) -> None:
-        self.order = order
-        self.ref = ref
-        self.then: tuple[StepOrder, AnyRef] | None = None
+    def __init__(self) -> None:
         self.run: Run | None = None
         self.code: Coroutine[Any, Any, Any] | None = None
         self.context = contextvars.copy_context()
@@ -74,60 +72,45 @@ class Attempt:
         self.late = False
 
 
+def body_of(attempt: Attempt) -> Body:
+    """What the runner remembers of an attempt."""
+    assert isinstance(attempt.body, Body)
+    return attempt.body
+
+
 class SimRunner:
     """What an ExecutionActor needs of a StepRunner. `step()` moves one body on; `next_due()` says when one can."""
 
     def __init__(self, clock: Clock, holdings: Holdings, ledger: Ledger, shard: str) -> None:
         self._clock = clock
-        self._holdings = holdings
         self._ledger = ledger
         self._shard = shard
-        self._attempts: dict[tuple[str, str], Attempt] = {}
+        self._attempts = Attempts(holdings, self._submit)
+        self.adopt = self._attempts.adopt
+        self.withdraw = self._attempts.withdraw
+        self.settle = self._attempts.settle
         self._heap: list[tuple[float, int, Attempt]] = []
         self._number = 0
-        self._closed = False
-        self._became_idle: Callable[[], None] | None = None
         self.most_running = 0
 
     @property
     def running(self) -> int:
-        return len(self._attempts)
+        return self._attempts.active
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return self._attempts.closed
 
     @property
     def at_work(self) -> list[tuple[str, str]]:
-        return list(self._attempts)
+        under_way = self._attempts.under_way()
+        return [(attempt.order.context.execution_id, attempt.order.context.path) for attempt in under_way]
 
-    def start(self, order: StepOrder, ref: AnyRef) -> None:
-        if self._closed:
-            return
-        key = (order.context.execution_id, order.context.path)
-        current = self._attempts.get(key)
-        if current is not None:
-            if current.order.context.attempt == order.context.attempt:
-                current.ref = ref
-            else:
-                current.then = (order, ref)
-            return
-        attempt = self._attempts[key] = Attempt(order, ref)
-        self.most_running = max(self.most_running, len(self._attempts))
-        self._push(attempt, 0.0)
-
-    def adopt(self, execution_id: str, path: str, attempt: int, ref: AnyRef) -> bool:
-        current = self._attempts.get((execution_id, path))
-        if current is None or current.order.context.attempt != attempt:
-            return False
-        current.ref = ref
-        return True
+    def start(self, order: StepOrder, ref: AnyRef) -> bool:
+        return self._attempts.ask(order, ref)
 
     def close_intake(self, became_idle: Callable[[], None]) -> None:
-        self._closed = True
-        self._became_idle = became_idle
-        if not self._attempts:
-            became_idle()
+        self._attempts.close(became_idle)
 
     def next_due(self) -> float | None:
         return self._heap[0][0] if self._heap else None
@@ -141,36 +124,44 @@ class SimRunner:
 
     def drop_all(self) -> None:
         """Close what is left of the bodies at the end of a test."""
-        for attempt in self._attempts.values():
-            if attempt.code is not None:
-                attempt.code.close()
-        self._attempts.clear()
+        for attempt in self._attempts.under_way():
+            code = body_of(attempt).code
+            if code is not None:
+                code.close()
         self._heap.clear()
+
+    def _submit(self, attempt: Attempt) -> bool:
+        attempt.body = Body()
+        self.most_running = max(self.most_running, self._attempts.active)
+        self._push(attempt, 0.0)
+        return True
 
     def _push(self, attempt: Attempt, delay: float) -> None:
         self._number += 1
         at = self._clock.monotonic() + delay
-        if attempt.deadline is not None and not attempt.late:
-            at = min(at, attempt.deadline)
+        body = body_of(attempt)
+        if body.deadline is not None and not body.late:
+            at = min(at, body.deadline)
         heapq.heappush(self._heap, (at, self._number, attempt))
 
     def _move(self, attempt: Attempt) -> None:
         order = attempt.order
         step = order.call.step
-        fresh = attempt.run is None
+        body = body_of(attempt)
+        fresh = body.run is None
         if fresh:
-            if not self._holdings.may_act(order.partition):
-                self._finish(attempt, StepHeld(order.context.path, order.context.attempt))
+            if not self._attempts.may_begin(attempt):
                 return
+            order = attempt.order  # it may have been declared anew while it waited
             self._begin(attempt)  # outside of the try: what an audit raises is no failure of the step
         try:
             if fresh:
                 args, kwargs = copied_arguments(order.call)
                 if not step.is_async:
-                    self._returned(attempt, attempt.context.run(step.fn, *args, **kwargs))
+                    self._returned(attempt, body.context.run(step.fn, *args, **kwargs))
                     return
-                attempt.code = step.fn(*args, **kwargs)
-                asked = attempt.context.run(attempt.code.send, None)
+                body.code = step.fn(*args, **kwargs)
+                asked = body.context.run(body.code.send, None)
             else:
                 asked = self._resume(attempt)
         except StopIteration as stop:
@@ -179,18 +170,19 @@ class SimRunner:
             except BaseException as error:
                 self._raised(attempt, error)
         except BaseException as error:
-            late = attempt.late and isinstance(error, asyncio.CancelledError)
+            late = body.late and isinstance(error, asyncio.CancelledError)
             self._raised(attempt, StepTimeout(f"attempt took longer than {step.timeout:g} s") if late else error)
         else:
             self._push(attempt, asked)
 
     def _begin(self, attempt: Attempt) -> None:
+        body = body_of(attempt)
         context = attempt.order.context
         timeout = attempt.order.call.step.timeout
         if timeout is not None:
-            attempt.deadline = self._clock.monotonic() + timeout
-            context = dataclasses.replace(context, deadline=attempt.deadline)
-        attempt.context.run(running_step.set, context)
+            body.deadline = self._clock.monotonic() + timeout
+            context = dataclasses.replace(context, deadline=body.deadline)
+        body.context.run(running_step.set, context)
         run = Run(
             context.execution_id,
             context.path,
@@ -200,28 +192,31 @@ class SimRunner:
             self._shard,
             context.fencing_token,
         )
-        attempt.run = run
+        body.run = run
         self._ledger.runs.append(run)
         for look in self._ledger.on_run:
             look(run)
 
     def _resume(self, attempt: Attempt) -> float:
-        assert attempt.code is not None
-        if attempt.deadline is not None and not attempt.late and self._clock.monotonic() >= attempt.deadline:
-            attempt.late = True
-            return float(attempt.context.run(attempt.code.throw, asyncio.CancelledError()))
-        return float(attempt.context.run(attempt.code.send, None))
+        body = body_of(attempt)
+        assert body.code is not None
+        if body.deadline is not None and not body.late and self._clock.monotonic() >= body.deadline:
+            body.late = True
+            return float(body.context.run(body.code.throw, asyncio.CancelledError()))
+        return float(body.context.run(body.code.send, None))
 
     def _returned(self, attempt: Attempt, value: object) -> None:
         context = attempt.order.context
         raw = attempt.order.call.step.encode_result(value)
-        assert attempt.run is not None
-        self._finish(attempt, StepDone(context.path, context.attempt, attempt.run.at_ms, raw))
+        run = body_of(attempt).run
+        assert run is not None
+        self._finish(attempt, StepDone(context.path, context.attempt, run.at_ms, raw))
 
     def _raised(self, attempt: Attempt, error: BaseException) -> None:
         judged = failure_of(error, attempt.order.call.step)
         context = attempt.order.context
-        started = None if attempt.run is None else attempt.run.at_ms
+        run = body_of(attempt).run
+        started = None if run is None else run.at_ms
         self._finish(
             attempt,
             StepErred(
@@ -235,13 +230,8 @@ class SimRunner:
             ),
         )
 
-    def _finish(self, attempt: Attempt, outcome: StepDone | StepErred | StepHeld) -> None:
-        context = attempt.order.context
-        del self._attempts[(context.execution_id, context.path)]
-        if attempt.run is not None:
-            attempt.run.ended_ms = self._clock.now_ms()
-        attempt.ref.tell(outcome)
-        if attempt.then is not None:
-            self.start(*attempt.then)
-        if self._closed and not self._attempts and self._became_idle is not None:
-            self._became_idle()
+    def _finish(self, attempt: Attempt, outcome: StepDone | StepErred) -> None:
+        run = body_of(attempt).run
+        if run is not None:
+            run.ended_ms = self._clock.now_ms()
+        self._attempts.finish(attempt, outcome)

@@ -331,7 +331,7 @@ class SimShard:
             world.keys.partitions,
             world.store_events.append,
             lambda info: info in world.dead_hosts,
-            lambda: None,
+            lambda _server_ms: None,
             lambda: None,
         )
 
@@ -404,9 +404,9 @@ class SimShard:
         dues = [self.scheduler.next_due(), self.runner.next_due()]
         if not self.mirror.idle and "mirror" not in self.paused:
             dues.append(self._mirror_until)
-        renews = self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down
+        renews = self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down or self.leases._suspects
         if renews and "leases" not in self.paused:
-            dues.append(self.leases._due)
+            dues.append(self.leases.next_at)
         if self.holdings.partitions() and self._reader_until > self.clock.monotonic():
             dues.append(self._reader_until)
         return min((due for due in dues if due is not None), default=None)
@@ -440,7 +440,7 @@ class SimShard:
         return True
 
     def _lease_round(self) -> bool:
-        if "leases" in self.paused or not (self.leases._suspects or self.clock.monotonic() >= self.leases._due):
+        if "leases" in self.paused or self.clock.monotonic() < self.leases.next_at:
             return False
         leases_module.TTL_MS = self.world.lease_ttl_ms  # type: ignore[misc]
         leases_module.RENEW_SECONDS = self.world.renew_seconds  # type: ignore[misc]

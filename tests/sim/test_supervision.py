@@ -193,7 +193,6 @@ def test_a_subscriber_that_raises_is_left_out_and_the_execution_goes_on(make_wor
 DAMAGE = [
     {"meta": b"\x80"},
     {"meta": b"{}"},
-    {"meta": b'{"flow":"talks","created_at":1,"input_hash":"","format":99}'},
     {"status": b"dancing"},
     {"rev": b"many"},
     {"p:wait": b"[1]"},
@@ -203,6 +202,42 @@ DAMAGE = [
     {"input": None},
     {"meta": None},
 ]
+
+
+@pytest.mark.pain(47)
+def test_a_row_of_a_newer_version_is_left_alone(make_world: MakeWorld, caplog: pytest.LogCaptureFixture) -> None:
+    world = make_world(talks, audited=False)
+    world.shard()
+    world.start(talks, "e1")
+    world.run()
+    world.crash()
+    newer = b'{"flow":"talks","created_at":1,"input_hash":"","format":99}'
+    world.client.hset(world.keys.row("e1"), "meta", newer)
+    before = world.row("e1")
+    shard = world.shard()
+    world.run_for(30)
+    assert world.row("e1") == before
+    assert shard.in_memory == []
+    assert "has format 99" in caplog.text
+
+
+@pytest.mark.pain(16)
+@pytest.mark.parametrize("status", ["completed", "error", "cancelled"])
+def test_an_execution_that_has_ended_is_never_parked(make_world: MakeWorld, status: str) -> None:
+    world = make_world(talks, audited=False)
+    world.shard()
+    world.start(talks, "e1")
+    world.run()
+    world.client.hset(world.keys.row("e1"), mapping={"status": status, "s:x": b"{}"})
+    world.crash()
+    before = world.row("e1")
+    world.shard()
+    command = world.retry("e1")
+    world.run_for(30)
+    assert world.row("e1") == before
+    outcome = world.outcome("e1", command)
+    assert outcome is not None
+    assert not outcome.applied
 
 
 @pytest.mark.pain(16)

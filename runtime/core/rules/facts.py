@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from stepwell.core import events
 from stepwell.core.checkpoint import Checkpoint
-from stepwell.core.effects import Deliver, DisarmTimer, Effect, Emit, Erase, Write
+from stepwell.core.effects import Deliver, DisarmTimer, Effect, Emit, Erase, Withdraw, Write
 from stepwell.core.records import NO_VALUE, STEP, Fact, Failure, LeftOpen, OpenOp, encode, encode_kept
 from stepwell.core.status import OP_WAITING, STEP_BACKOFF, STEP_CANCELLED, STEP_FAILED, STEP_RUNNING
 
@@ -95,6 +95,7 @@ def wind_up(cp: Checkpoint, paths: tuple[str, ...], why: str, now: int) -> Step:
             continue
         if op.kind == STEP and op.status == STEP_RUNNING:
             cp, more = reopen(cp, path, replace(op, winding=why))
+            effects.append(Withdraw(path, op.attempt))
         else:
             cp, more = cancel_now(cp, path, replace(op, winding=why), now)
         effects += more

@@ -8,7 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from stepwell.core import events
-from stepwell.core.checkpoint import Checkpoint
+from stepwell.core.checkpoint import Chain, Checkpoint
 from stepwell.core.effects import ArmTimer, Effect, Emit, Erase, StartAttempt, Write
 from stepwell.core.inputs import AttemptFailed, AttemptSucceeded, NotStarted, Resumed, TimerFired
 from stepwell.core.records import STEP, TIMER, Attempt, Failure, OpenOp, encode_kept
@@ -25,6 +25,7 @@ from stepwell.core.token import idempotency_key
 
 INTERRUPTIONS_MAX = 10
 ATTEMPTS_KEPT = 20  # of the first and of the last attempts of a step
+TRIM_EVERY = 64  # attempts of a step, so that a failure costs the same however many there were
 
 
 def succeeded(cp: Checkpoint, event: AttemptSucceeded) -> Step:
@@ -132,9 +133,9 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
     is waited for) or never begins (`NotStarted`)."""
     if op.status == STEP_READY:
         cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING))
-        return cp, [*effects, StartAttempt(path, op.attempt)]
+        return cp, [*effects, StartAttempt(path, op.attempt, again=True)]
     if event.clean:
-        return cp, [StartAttempt(path, op.attempt)]
+        return cp, [StartAttempt(path, op.attempt, again=True)]
     op = replace(op, interruptions=op.interruptions + 1)
     told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, op.interruptions)
     if op.interruptions > INTERRUPTIONS_MAX:
@@ -144,7 +145,7 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
         cp, effects = fail(cp, path, op, error, event.now, None)
         return cp, [*effects, Emit(told), _gave_up(cp, path, op, error, "interrupted")]
     cp, effects = reopen(cp, path, op)
-    return cp, [*effects, Emit(told), StartAttempt(path, op.attempt)]
+    return cp, [*effects, Emit(told), StartAttempt(path, op.attempt, again=True)]
 
 
 def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
@@ -185,7 +186,27 @@ def _log_attempt(cp: Checkpoint, path: str, attempt: Attempt) -> Step:
     outdated = attempt.n - ATTEMPTS_KEPT
     if outdated > ATTEMPTS_KEPT:
         effects.append(Erase(f"a:{path}:{outdated}"))
-    return replace(cp, attempts=(field, raw, cp.attempts)), effects
+    chain: Chain = (field, raw, cp.attempts)
+    if attempt.n % TRIM_EVERY == 0:
+        chain = _trimmed(chain, path, attempt.n)
+    return replace(cp, attempts=chain), effects
+
+
+def _trimmed(chain: Chain, path: str, last: int) -> Chain:
+    """Without those attempts of one step that its row does not keep either; what is older than they is shared."""
+    prefix = f"a:{path}:"
+    newer: list[tuple[str, bytes]] = []
+    while chain is not None:
+        field, raw, earlier = chain
+        n = int(field[len(prefix) :]) if field.startswith(prefix) else 0
+        if 0 < n <= ATTEMPTS_KEPT:
+            break
+        if n == 0 or n > last - ATTEMPTS_KEPT:
+            newer.append((field, raw))
+        chain = earlier
+    for field, raw in reversed(newer):
+        chain = (field, raw, chain)
+    return chain
 
 
 def _running(cp: Checkpoint, path: str, attempt: int) -> OpenOp | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -28,15 +28,23 @@ class Store:
         self.down = False
         self.epoch = 100
         self.released: list[int] = []
+        self.exchanges = 0
+        self.meanwhile: dict[str, Callable[[], None]] = {}  # by what is asked: happens before its answer arrives
 
     def _exchange(self) -> None:
+        self.exchanges += 1
         self.clock.advance(self.seconds)
         if self.down:
             raise LinkDown("down")
 
     def server_time_ms(self) -> int:
         self._exchange()
+        self._pass("time")
         return self.clock.now_ms()
+
+    def _pass(self, what: str) -> None:
+        if what in self.meanwhile:
+            self.meanwhile.pop(what)()
 
     def acquire(self, partitions: Sequence[int], owner: str, *_: object) -> list[Grant | Held]:
         self._exchange()
@@ -48,10 +56,12 @@ class Store:
                 self.epoch += 1
                 self.held[partition] = f"{owner}|{self.epoch}|i|here,boot,1,1"
                 answers.append(Grant(partition, self.epoch, self.held[partition], True, 0))
+        self._pass("acquire")
         return answers
 
     def renew(self, grants: Sequence[Grant], ttl_ms: int) -> list[Renewed | Lost]:
         self._exchange()
+        self._pass("renew")
         return [
             Lost(g.partition, "other|1|i|h") if g.partition in self.lost else Renewed(g.partition, 0, False)
             for g in grants
@@ -59,6 +69,8 @@ class Store:
 
     def release(self, grants: Sequence[Grant]) -> list[bool]:
         self.released += [grant.partition for grant in grants]
+        for grant in grants:
+            self.held.pop(grant.partition, None)
         return [True] * len(grants)
 
     def free(self, partition: int, value: str) -> bool:
@@ -78,6 +90,7 @@ class Stage:
         self.gained: list[int] = []
         self.lost: list[int] = []
         self.ticks = 0
+        self.told_ms: list[int] = []
         self.troubles = 0
         self.leases = Leases(
             self.store,  # type: ignore[arg-type]
@@ -101,8 +114,9 @@ class Stage:
     def sync(self, server_ms: int, sent_monotonic: float, received_monotonic: float) -> None:
         assert sent_monotonic <= received_monotonic
 
-    def tick(self) -> None:
+    def tick(self, server_ms: int) -> None:
         self.ticks += 1
+        self.told_ms.append(server_ms)
 
     def trouble(self) -> None:
         self.troubles += 1
@@ -209,3 +223,114 @@ def test_all_is_given_back_at_the_end(stage: Stage) -> None:
     assert stage.holdings.partitions() == []
     stage.leases.release()
     assert stage.store.released == [0, 1, 2]
+
+
+class Waits:
+    """Stands for the event that a waiting round listens to: waiting takes virtual time, unless it is woken."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, seconds: float) -> None:
+        if not self._set:
+            self._stage.clock.advance(seconds)
+
+
+@pytest.fixture
+def waiting(stage: Stage) -> Stage:
+    """A stage after its first round, whose rounds wait in virtual time."""
+    stage.leases._wake = Waits(stage)  # type: ignore[assignment]
+    stage.leases.round()
+    return stage
+
+
+def run_until(stage: Stage, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> int:
+    """Let its loop run for that long; how many rounds there were. A round that never ends is one of too many turns."""
+    end = stage.clock.monotonic() + seconds
+    before = stage.store.exchanges
+    for _ in range(1000):
+        meanwhile()
+        stage.leases.run_once()
+        if stage.clock.monotonic() >= end:
+            return stage.store.exchanges - before
+    raise AssertionError(f"it spins: {stage.store.exchanges - before} rounds")
+
+
+def test_a_suspect_does_not_make_it_spin_while_redis_is_away(waiting: Stage) -> None:
+    waiting.store.down = True
+    waiting.leases.recheck(2)
+    rounds = run_until(waiting, 10.0)
+    assert rounds == waiting.troubles
+    assert 10 / RETRY_SECONDS <= rounds <= 10 / RETRY_SECONDS + 2
+    waiting.store.down = False
+    waiting.leases.run_once()
+    assert waiting.checked == [(2, waiting.holdings.lease(2))]
+
+
+@pytest.mark.parametrize("suspects", [[], [1]])
+def test_nobody_hurries_a_round_that_failed(waiting: Stage, suspects: list[int]) -> None:
+    waiting.store.down = True
+    for partition in suspects:
+        waiting.leases.recheck(partition)
+    waiting.leases.hurry()
+    waiting.leases.run_once()
+    assert waiting.troubles == 1
+    for _ in range(50):
+        waiting.leases.hurry()
+        for partition in suspects:
+            waiting.leases.recheck(partition)
+        waiting.leases.run_once()
+    assert waiting.troubles == 1, "no time has passed"
+    waiting.clock.advance(RETRY_SECONDS)
+    waiting.leases.run_once()
+    assert waiting.troubles == 2
+
+
+def test_after_a_good_round_it_can_be_hurried(waiting: Stage) -> None:
+    waiting.store.down = True
+    waiting.leases.hurry()
+    waiting.leases.run_once()
+    waiting.store.down = False
+    waiting.clock.advance(RETRY_SECONDS)
+    waiting.leases.run_once()
+    before = waiting.store.exchanges
+    waiting.leases.hurry()
+    waiting.leases.run_once()
+    assert waiting.store.exchanges > before
+
+
+@pytest.mark.parametrize("moment", ["time", "renew", "acquire"])
+def test_a_round_that_is_under_way_when_all_is_given_back_keeps_nothing(stage: Stage, moment: str) -> None:
+    stage.store.held = {1: "other|1|i|elsewhere,boot,1,1"}
+    stage.leases.round()
+    del stage.store.held[1]  # free: the next round asks for it
+    stage.store.meanwhile[moment] = stage.leases.release
+    stage.leases.round()
+    assert stage.store.meanwhile == {}, "the moment came"
+    assert stage.holdings.partitions() == []
+    assert stage.store.held == {}, "nothing is held at the server either"
+    assert stage.ticks == 1, "it does not say that it lives"
+    stage.leases.round()
+    assert stage.holdings.partitions() == []
+    assert stage.told == []
+
+
+def test_a_round_that_fails_after_all_was_given_back_calls_for_no_help(stage: Stage) -> None:
+    stage.leases.round()
+    stage.leases.release()
+    stage.store.down = True
+    stage.leases.round()
+    assert stage.troubles == 0
+
+
+def test_the_tick_gets_the_servers_time_of_its_round(stage: Stage) -> None:
+    stage.store.seconds = 0.5
+    stage.leases.round()
+    assert stage.told_ms == [stage.clock._start_ms + 500]

@@ -15,7 +15,7 @@ from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.messages import StepDone, StepErred, StepHeld
 from stepwell.actors.runner import StepOrder, StepRunner
-from stepwell.actors.runner import runner as runner_module
+from stepwell.actors.runner import watch as watch_module
 from stepwell.core.errors import UsageError
 from stepwell.flow.context import StepContext
 from stepwell.flow.operations import StepCall
@@ -53,14 +53,25 @@ class Stage:
         self.runner = StepRunner(self.clock, self.holdings, threads=2)
         self.runner.begin()
 
-    def order(self, of: Any, *args: Any, path: str = "step", attempt: int = 1) -> StepOrder:
+    def order(self, of: Any, *args: Any, path: str = "step", attempt: int = 1, lease: str = "lease") -> StepOrder:
         context = StepContext("e1", "f", of.name, path, attempt, "token", "e1:token", 7)
-        return StepOrder(PARTITION, StepCall(of, args, {}), context)
+        return StepOrder(PARTITION, lease, StepCall(of, args, {}), context)
 
-    def start(self, of: Any, *args: Any, box: Box | None = None, path: str = "step", attempt: int = 1) -> Box:
+    def start(self, of: Any, *args: Any, box: Box | None = None, **order: Any) -> Box:
         box = box or Box()
-        self.runner.start(self.order(of, *args, path=path, attempt=attempt), box)  # type: ignore[arg-type]
+        self.runner.start(self.order(of, *args, **order), box)  # type: ignore[arg-type]
         return box
+
+    def fill(self, gate: Gate) -> None:
+        """Let both threads hold a body."""
+        for number in range(2):
+            self.start(both(gate)["sync"], number, path=f"busy{number}")
+            gate.wait_entered()
+
+    def regain(self) -> None:
+        """Lose the partition and get it again, under a new lease."""
+        self.holdings.drop(PARTITION)
+        self.holdings.hold(Grant(PARTITION, 2, "new lease", True, 0), self.clock.monotonic() + 3600)
 
 
 @pytest.fixture
@@ -170,7 +181,7 @@ def test_whatever_a_body_raises_is_a_failed_attempt_and_the_runner_goes_on(
     assert (erred.error.type, erred.retryable, erred.retry_after) == (type(error).__name__, retryable, after)
     gate = Gate()
     gate.open()
-    assert isinstance(stage.start(both(gate)[kind], 1).next(), StepDone)
+    assert isinstance(stage.start(both(gate)[kind], 1, path="other").next(), StepDone)
 
 
 def test_a_result_that_can_t_be_stored_is_a_failure_that_is_not_retried(stage: Stage) -> None:
@@ -253,6 +264,115 @@ def test_the_next_attempt_waits_for_a_stale_one(stage: Stage, kind: str) -> None
     assert (done.attempt, done.value) == (2, b"2")
 
 
+@KINDS
+def test_an_outcome_is_told_again_until_it_is_settled(stage: Stage, kind: str) -> None:
+    gate = Gate()
+    gate.open()
+    of = both(gate)[kind]
+    told = stage.start(of, 1).next()
+    assert stage.start(of, 1).next() == told
+    heir = Box()
+    assert stage.runner.adopt("e1", "step", 1, heir)  # type: ignore[arg-type]
+    assert heir.next() == told
+    assert stage.runner.running == 0
+    stage.runner.settle("e1", "step", 1)
+    assert not stage.runner.adopt("e1", "step", 1, heir)  # type: ignore[arg-type]
+    assert [gate.entered.acquire(blocking=False) for _ in range(2)] == [True, False], "the body ran once"
+
+
+def test_a_body_that_waits_for_a_thread_can_be_withdrawn_and_one_that_runs_can_not(stage: Stage) -> None:
+    gate = Gate()
+    stage.fill(gate)
+    waiting = stage.start(both(gate)["sync"], 3, path="third")
+    assert not stage.runner.withdraw("e1", "busy0", 1)
+    assert stage.runner.withdraw("e1", "third", 1)
+    assert stage.runner.running == 2
+    gate.open()
+    stage.start(both(gate)["sync"], 4, path="fourth").next()
+    assert waiting.empty
+
+
+def test_what_waits_behind_a_stale_attempt_can_be_withdrawn(stage: Stage) -> None:
+    gate = Gate()
+    of = both(gate)["sync"]
+    stale = stage.start(of, 1)
+    gate.wait_entered()
+    fresh = stage.start(of, 2, attempt=2)
+    assert stage.runner.withdraw("e1", "step", 2)
+    gate.open()
+    assert stale.next().attempt == 1
+    stage.start(of, 3, path="other").next()
+    assert fresh.empty
+
+
+def test_a_body_does_not_begin_on_another_lease_than_its_declaration_s(stage: Stage) -> None:
+    gate = Gate()
+    stage.fill(gate)
+    old = stage.start(both(gate)["sync"], 3, path="third")
+    stage.regain()
+    gate.open()
+    stage.start(both(gate)["sync"], 4, path="fourth", lease="new lease").next()
+    all_ended = threading.Event()
+    stage.runner.close_intake(all_ended.set)
+    assert all_ended.wait(HANG_SECONDS)
+    assert old.empty
+
+
+def test_an_attempt_that_is_declared_anew_while_it_waits_begins_under_the_new_lease(stage: Stage) -> None:
+    gate = Gate()
+    stage.fill(gate)
+    old = stage.start(both(gate)["sync"], 3, path="third")
+    stage.regain()
+    new = stage.start(both(gate)["sync"], 3, path="third", lease="new lease")
+    gate.open()
+    assert isinstance(new.next(), StepDone)
+    assert old.empty
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_a_task_of_a_body_raises_does_not_end_the_loop(stage: Stage, error: type[BaseException]) -> None:
+    async def exits() -> None:
+        raise error
+
+    @step
+    async def careless() -> None:
+        await asyncio.gather(asyncio.create_task(exits()))
+
+    @step
+    async def innocent() -> int:
+        return 7
+
+    assert stage.start(careless).next().error.type == error.__name__
+    assert stage.start(innocent, path="other").next().value == b"7"
+
+
+def test_a_body_that_stops_the_loop_does_not_end_it(stage: Stage) -> None:
+    @step
+    async def stops() -> int:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        return 1
+
+    assert stage.start(stops).next().value == b"1"
+    assert stage.start(stops, path="other").next().value == b"1"
+
+
+def test_without_any_thread_to_have_an_attempt_is_held_and_can_be_asked_for_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    gate = Gate()
+    gate.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        held = stage.start(both(gate)["sync"], 1).next()
+    assert held == StepHeld("step", 1)
+    assert stage.runner.running == 0
+    assert isinstance(stage.start(both(gate)["sync"], 1).next(), StepDone)
+
+
 def test_an_async_body_is_cancelled_at_its_timeout_and_ends_first(stage: Stage) -> None:
     cleaned: list[str] = []
 
@@ -277,7 +397,7 @@ def test_a_timeout_error_of_the_body_s_own_is_not_ours(stage: Stage) -> None:
 def test_a_thread_that_hangs_beyond_its_timeout_frees_its_slot_and_its_result_still_counts(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_module, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(watch_module, "GIVE_UP_SECONDS", 0.0)
     hang, quick = Gate(), Gate()
     quick.open()
 
@@ -301,7 +421,7 @@ def test_a_thread_that_hangs_beyond_its_timeout_frees_its_slot_and_its_result_st
 
 
 def test_hanging_threads_are_given_up_within_a_limit(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(watch_module, "GIVE_UP_SECONDS", 0.0)
     hang = Gate()
 
     @step(name="hangs", timeout=0.01)

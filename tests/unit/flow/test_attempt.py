@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import FatalError, Retry, RetryAfter, StepTimeout, current_step, flow, step
+from stepwell import FatalError, Retry, RetryAfter, StepTimeout, current_step, flow, gather, step
 from stepwell.core.errors import PayloadError, UsageError
 from stepwell.core.messages import MESSAGE_CHARS_MAX, message_of
 from stepwell.flow.attempt import copied_arguments, failure_of
@@ -177,3 +177,30 @@ def test_a_body_knows_who_it_is() -> None:
 
 def test_an_attempt_over_its_timeout_is_a_retryable_failure() -> None:
     assert failure_of(StepTimeout("slow"), takes).retryable
+
+
+def test_every_attempt_gets_the_arguments_that_the_flow_called_it_with() -> None:
+    got: list[list[int]] = []
+
+    @step(retry=Retry(max_attempts=2, base=1.0, jitter=0.0))
+    async def send(items: list[int]) -> None:
+        got.append(list(items))
+        items.append(99)
+        if len(got) == 1:
+            raise ValueError("once")
+
+    @step
+    async def other() -> int:
+        return 2
+
+    @flow
+    async def shop() -> None:
+        items = [1]
+
+        async def add() -> None:
+            items.append(await other())
+
+        await gather(send(items), add())
+
+    run_local(shop)
+    assert got == [[1], [1]]

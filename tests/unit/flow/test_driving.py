@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import pytest
@@ -233,14 +233,58 @@ def test_inside_a_step_another_step_is_a_plain_function() -> None:
     assert paths(run) == ["both"]
 
 
-def test_a_step_that_was_called_and_not_awaited_does_not_run() -> None:
+def call_a_step() -> object:
+    return double(1)
+
+
+def call_a_sleep() -> object:
+    return sleep(5)
+
+
+def call_a_wait() -> object:
+    return wait_for("go")
+
+
+def call_a_gather() -> object:
+    return gather(double(1), double(2))
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (call_a_step, "step double"),
+        (call_a_sleep, "sleep(5)"),
+        (call_a_wait, "wait_for('go')"),
+        (call_a_gather, "gather of 2, step double"),
+    ],
+)
+def test_an_operation_that_was_called_and_never_awaited_is_an_error(call: Callable[[], object], told: str) -> None:
     @flow
     async def forgetful() -> str:
-        double(1)
+        await double(1)
+        call()
         return "done"
 
     run = LocalRun(forgetful).run()
-    assert paths(run) == []
+    assert paths(run) == ["double"]
+    assert run.show()["error"]["type"] == "UsageError"
+    assert f"called {told} and never awaited it" in run.show()["error"]["message"]
+
+
+def test_operations_that_a_failing_gather_never_started_are_not_forgotten() -> None:
+    @flow
+    async def careful() -> str:
+        async def breaks() -> None:
+            raise ValueError("at once")
+
+        calls = [double(1), double(2)]
+        try:
+            await gather(breaks(), *calls)
+        except ValueError:
+            return "caught"
+        return "never"
+
+    assert LocalRun(careful).run().result() == "caught"
 
 
 def test_one_call_can_be_awaited_twice_and_is_two_steps() -> None:

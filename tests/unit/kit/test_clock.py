@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stepwell.actors.kit import clock as clock_module
 from stepwell.actors.kit.clock import SystemClock, VirtualClock
 
 
@@ -69,7 +70,7 @@ def test_the_servers_time_belongs_to_the_middle_of_the_call(host: Host) -> None:
     assert clock.now_ms() == 50_100
 
 
-@pytest.mark.parametrize("drift_ms", [3_600_000, -3_600_000])
+@pytest.mark.parametrize("drift_ms", [10_000, -3_600_000])
 def test_a_later_sync_moves_by_at_most_a_tenth_of_the_time_since(host: Host, drift_ms: int) -> None:
     clock = host.clock()
     clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
@@ -83,8 +84,29 @@ def test_syncs_in_a_row_move_no_more_than_one(host: Host) -> None:
     clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
     for _ in range(5):
         host.pass_time(1.0)
-        clock.sync(9_000_000, host.monotonic_s, host.monotonic_s)
+        clock.sync(1_009_000, host.monotonic_s, host.monotonic_s)
     assert clock.now_ms() == 1_005_000 + 5 * 100
+
+
+@pytest.mark.parametrize("lag_ms", [10_001, 60_000, 3_600_000, 86_400_000])
+def test_a_clock_that_is_far_behind_is_right_after_one_sync(host: Host, lag_ms: int) -> None:
+    clock = host.clock()
+    clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
+    host.pass_time(3.0)
+    before = clock.now_ms()
+    clock.sync(1_003_000 + lag_ms, host.monotonic_s, host.monotonic_s)
+    assert clock.now_ms() == before + lag_ms
+    host.pass_time(3.0)
+    clock.sync(1_006_000 + lag_ms, host.monotonic_s, host.monotonic_s)
+    assert clock.now_ms() == 1_006_000 + lag_ms
+
+
+def test_a_clock_that_jumps_makes_no_timer_fire_earlier(host: Host) -> None:
+    clock = host.clock()
+    clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
+    due = clock.monotonic() + 60
+    clock.sync(1_000_000 + 3_600_000, host.monotonic_s, host.monotonic_s)
+    assert due - clock.monotonic() == 60
 
 
 def test_a_small_correction_is_taken_whole(host: Host) -> None:
@@ -107,6 +129,30 @@ def test_time_never_runs_backwards_after_the_first_sync(host: Host) -> None:
         readings.append(clock.now_ms())
     assert readings == sorted(readings)
     assert readings[-1] > readings[0]
+
+
+def clock_of_a_host(monkeypatch: pytest.MonkeyPatch, boottime: Any) -> Any:
+    """What a process would take for its monotonic clock on a host whose other one gives that."""
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", boottime, raising=False)
+    return clock_module._monotonic()
+
+
+def test_time_counts_on_while_the_host_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {7: 1000.0}
+    read = clock_of_a_host(monkeypatch, lambda which: now[which])
+    before = read()
+    now[7] += 3600  # what `time.monotonic` does not see
+    assert read() - before == 3600
+
+
+def test_a_host_without_that_clock_has_its_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(_which: int) -> float:
+        raise OSError("Invalid argument")
+
+    assert clock_of_a_host(monkeypatch, refuses) is time.monotonic
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    assert clock_module._monotonic() is time.monotonic
 
 
 def test_the_product_clock_reads_the_hosts_clocks() -> None:

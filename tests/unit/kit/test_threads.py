@@ -10,6 +10,7 @@ from typing import Any
 import pykka
 import pytest
 
+from stepwell.actors.kit import scheduler_thread
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.scheduler import ThreadScheduler
@@ -229,3 +230,29 @@ def test_ten_thousand_actors_share_one_thread(thread_stage: Any) -> None:
         ref.tell(lambda actor: actor.stage.note("hello") if actor.name in ("a0", "a9999") else None)
     thread_stage.until(lambda: len(thread_stage.log) == 2)
     assert threading.active_count() == before
+
+
+def test_a_timer_that_fell_due_while_the_host_was_suspended_fires_without_any_mail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler_thread, "WAIT_SECONDS_MAX", 0.01)
+    suspended = [0.0]
+    host = SystemClock()
+    clock = SystemClock(lambda: host.monotonic() + suspended[0])
+    fired, armed = threading.Event(), threading.Event()
+
+    class Sleeper(PooledActor):
+        def on_start(self) -> None:
+            self.timers.start("wake", 3600, "wake")
+            armed.set()
+
+        def on_receive(self, message: object) -> None:
+            fired.set()
+
+    scheduler = ThreadScheduler(clock)
+    scheduler.start()
+    scheduler.spawn(Sleeper, name="sleeper")
+    assert armed.wait(HANG_SECONDS)
+    suspended[0] = 3600.0
+    assert fired.wait(HANG_SECONDS)
+    assert scheduler.stop(HANG_SECONDS)

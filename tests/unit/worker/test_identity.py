@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -51,3 +52,16 @@ def test_another_process_with_the_same_pid_is_not_the_one_that_wrote() -> None:
 )
 def test_what_can_not_be_known_is_not_dead(info: str) -> None:
     assert not is_dead(info)
+
+
+@needs_proc
+@pytest.mark.pain(48)
+def test_a_killed_process_that_nobody_reaped_is_dead() -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    start = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    info = info_with(pid=str(child.pid), start=start)
+    assert not is_dead(info)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert is_dead(info)
+    child.wait()

@@ -1,0 +1,198 @@
+"""What is asked for, under way, and done: the bookkeeping of attempts, apart from how bodies are run.
+
+One attempt per execution and path. Its outcome is kept until its actor says that it is settled (recorded or of no
+use), so that an actor that is rebuilt, or an execution that was parked meanwhile, gets it instead of running the
+body again. An attempt whose body has not begun can be withdrawn; one whose body runs is waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+from stepwell.actors.holdings import Holdings
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.messages import StepDone, StepErred, StepHeld
+from stepwell.actors.runner.order import StepOrder
+
+Outcome: TypeAlias = StepDone | StepErred
+
+
+class Attempt:
+    """One attempt. `body` is whatever the runner needs to remember of it; `then` is what was asked for meanwhile."""
+
+    __slots__ = ("begun", "body", "order", "outcome", "ref", "then", "withdrawn")
+
+    def __init__(self, order: StepOrder, ref: AnyRef) -> None:
+        self.order = order
+        self.ref = ref
+        self.then: tuple[StepOrder, AnyRef] | None = None
+        self.begun = False
+        self.withdrawn = False
+        self.outcome: Outcome | None = None
+        self.body: object = None
+
+    @property
+    def number(self) -> int:
+        """The attempt's number within its step."""
+        return self.order.context.attempt
+
+
+class Attempts:
+    """All attempts of a runner, safe from any thread. `submit` gets one going; False: not now, ask again."""
+
+    def __init__(self, holdings: Holdings, submit: Callable[[Attempt], bool]) -> None:
+        self._holdings = holdings
+        self._submit = submit
+        self._lock = threading.Lock()
+        self._by_path: dict[tuple[str, str], Attempt] = {}
+        self._active = 0
+        self._closed = False
+        self._became_idle: Callable[[], None] | None = None
+
+    @property
+    def active(self) -> int:
+        """Attempts whose body runs or waits for its turn."""
+        return self._active
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing starts any more."""
+        return self._closed
+
+    def under_way(self) -> list[Attempt]:
+        """Attempts that have no outcome yet."""
+        with self._lock:
+            return [attempt for attempt in self._by_path.values() if attempt.outcome is None]
+
+    def ask(self, order: StepOrder, ref: AnyRef) -> bool:
+        """Ask for an attempt; its outcome goes to `ref`. True if it is a new one that will be run."""
+        key = (order.context.execution_id, order.context.path)
+        with self._lock:
+            if self._closed:
+                return False
+            current = self._by_path.get(key)
+            if current is not None and current.number == order.context.attempt:
+                current.ref = ref
+                known = current.outcome
+                if not current.begun:
+                    current.order = order  # declared anew, perhaps under another lease
+                if known is not None:
+                    ref.tell(known)
+                return False
+            if current is not None and current.begun and current.outcome is None:
+                current.then = (order, ref)
+                return True
+            if current is not None:
+                self._take_out(key, current)
+            attempt = self._by_path[key] = Attempt(order, ref)
+            self._active += 1
+        if not self._submit(attempt):
+            self._end(attempt)
+            ref.tell(StepHeld(order.context.path, order.context.attempt))
+        return True
+
+    def adopt(self, execution_id: str, path: str, number: int, ref: AnyRef) -> bool:
+        """Send the outcome of an attempt whose body has begun to `ref`; False if there is none such."""
+        with self._lock:
+            current = self._by_path.get((execution_id, path))
+            if current is None or current.number != number or not current.begun:
+                return False
+            current.ref = ref
+            if current.outcome is not None:
+                ref.tell(current.outcome)
+            return True
+
+    def withdraw(self, execution_id: str, path: str, number: int) -> bool:
+        """See to it that the attempt does not begin; False if its body has begun."""
+        with self._lock:
+            key = (execution_id, path)
+            current = self._by_path.get(key)
+            if current is None:
+                return True
+            if current.then is not None and current.then[0].context.attempt == number:
+                current.then = None
+                return True
+            if current.number != number:
+                return True
+            if current.begun:
+                return False
+            self._take_out(key, current)
+            idle = self._idle()
+        if idle is not None:
+            idle()
+        return True
+
+    def settle(self, execution_id: str, path: str, number: int) -> None:
+        """The outcome is recorded, or of no use: forget it."""
+        with self._lock:
+            key = (execution_id, path)
+            current = self._by_path.get(key)
+            if current is not None and current.number == number and current.outcome is not None:
+                del self._by_path[key]
+
+    def may_begin(self, attempt: Attempt) -> bool:
+        """The last look before a body starts: still wanted, intake open, and on the very lease it was declared under,
+        which can't have lapsed."""
+        order = attempt.order
+        with self._lock:
+            if attempt.withdrawn:
+                return False
+            ours = not self._closed and self._holdings.lease(order.partition) == order.lease
+            if ours and self._holdings.may_act(order.partition):
+                attempt.begun = True
+                return True
+        self._end(attempt)
+        if ours:
+            attempt.ref.tell(StepHeld(order.context.path, order.context.attempt))
+        return False
+
+    def finish(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        """The body has ended; None: its outcome is of no use."""
+        if outcome is None:
+            self._end(attempt)
+            return
+        with self._lock:
+            then, attempt.then = attempt.then, None
+            attempt.outcome = outcome
+            self._active -= 1
+            idle = self._idle()
+            # Told under the lock: who adopts the attempt now must not be told twice.
+            attempt.ref.tell(outcome)
+        if then is not None:
+            self.ask(*then)
+        if idle is not None:
+            idle()
+
+    def close(self, became_idle: Callable[[], None]) -> None:
+        """Start nothing any more; call back (on any thread) when the last attempt has ended."""
+        with self._lock:
+            self._closed = True
+            self._became_idle = became_idle
+            idle = self._idle()
+        if idle is not None:
+            idle()
+
+    def _end(self, attempt: Attempt) -> None:
+        with self._lock:
+            order = attempt.order
+            key = (order.context.execution_id, order.context.path)
+            if self._by_path.get(key) is attempt:
+                del self._by_path[key]
+            self._active -= 1
+            then, attempt.then = attempt.then, None
+            idle = self._idle()
+        if then is not None:
+            self.ask(*then)
+        if idle is not None:
+            idle()
+
+    def _take_out(self, key: tuple[str, str], attempt: Attempt) -> None:
+        attempt.withdrawn = True
+        if attempt.outcome is None:
+            self._active -= 1
+        del self._by_path[key]
+
+    def _idle(self) -> Callable[[], None] | None:
+        return self._became_idle if self._closed and self._active == 0 else None

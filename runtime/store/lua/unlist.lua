@@ -1,0 +1,17 @@
+-- unlist: takes an execution that has no row off the lists of its partition, where a sweep would find it for ever.
+--
+-- KEYS  1 lease  2 row  3 live  4.. status lists
+-- ARGV  1 lease value  2 execution id
+-- Answers
+--       n                               it was on n lists; 0 also where it has a row: nothing changed
+--       {FENCED, current lease or ''}   the caller does not hold the lease
+
+local lease = redis.call('GET', KEYS[1])
+if lease ~= ARGV[1] then return {'FENCED', lease or ''} end
+if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+
+local lists = 0
+for k = 3, #KEYS do
+  lists = lists + redis.call('ZREM', KEYS[k], ARGV[2])
+end
+return lists

@@ -1,0 +1,206 @@
+"""The routing table where answers come late: rows and actors that were asked for by a route which is gone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stepwell.actors import messages as m
+from stepwell.actors.dispatcher import LOAD_RETRY_SECONDS, Dispatcher
+from stepwell.actors.holdings import Holdings
+from stepwell.actors.kit.scheduler import VirtualScheduler
+from stepwell.store.inbox import Entry
+from stepwell.store.keys import Keys
+from stepwell.store.leases import Grant
+from stepwell.store.replies import Broken, Loaded
+from stepwell.store.requests import DeadLetter, Load, Unlist
+
+
+class Box:
+    """Stands for an actor: keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def tell(self, message: object) -> None:
+        self.told.append(message)
+
+
+class Stage:
+    """A dispatcher of one partition, whose supervisor and Mirror answer when the test does."""
+
+    def __init__(self, running_max: int = 10) -> None:
+        self.scheduler = VirtualScheduler()
+        self.holdings = Holdings(self.scheduler.clock.monotonic)
+        self.supervisor = Box()
+        self.sent: list[Any] = []
+        self.events: list[Any] = []
+        self._entries = 0
+        shard = SimpleNamespace(
+            keys=Keys("t", 1),
+            clock=self.scheduler.clock,
+            holdings=self.holdings,
+            observer=self.events.append,
+            mirror=SimpleNamespace(send=lambda _ref, request: self.sent.append(request)),
+            supervisor=self.supervisor,
+        )
+        self.ref = self.scheduler.spawn(Dispatcher, shard, running_max, name="dispatcher")
+        self.grant(1)
+
+    def grant(self, epoch: int) -> None:
+        self.holdings.hold(Grant(0, epoch, f"w|{epoch}|i|h", False, 0), 1e9)
+
+    def tell(self, *messages: object) -> None:
+        for message in messages:
+            self.ref.tell(message)
+        self.scheduler.run_until_idle()
+
+    def bell(self, execution_id: str = "e1") -> m.InboxRead:
+        self._entries += 1
+        fields = {"type": b"start", "execution": execution_id.encode(), "at": b"1", "v": b"1"}
+        return m.InboxRead([Entry(0, f"{self._entries}-1", fields)])
+
+    def command(self, execution_id: str = "e1") -> m.InboxRead:
+        self._entries += 1
+        fields = {"type": b"cancel", "execution": execution_id.encode(), "command": b"c", "v": b"1"}
+        return m.InboxRead([Entry(0, f"{self._entries}-1", fields)])
+
+    def lose_and_regain(self) -> None:
+        self.holdings.drop(0)
+        self.tell(m.PartitionLost(0))
+        self.grant(2)
+
+    def count(self, kind: type) -> int:
+        return len([request for request in self.sent if isinstance(request, kind)])
+
+    @property
+    def dispatcher(self) -> Any:
+        return self.ref._cell.actor
+
+
+ROW = Loaded({"meta": b"{}"})
+OLD_ROW = Loaded({"meta": b"old"})
+recovery = m.Recover(0, [("e1", 0.0)])
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.mark.parametrize("regained_before_the_second_is_asked_for", [True, False])
+def test_an_actor_that_a_lost_partition_had_asked_for_is_dropped(
+    stage: Stage, regained_before_the_second_is_asked_for: bool
+) -> None:
+    stage.tell(stage.bell(), m.RowRead("e1", OLD_ROW))
+    assert [spawn.fields for spawn in stage.supervisor.told] == [OLD_ROW.fields]
+    stage.lose_and_regain()
+    stage.tell(recovery)
+    old, new = Box(), Box()
+    if regained_before_the_second_is_asked_for:
+        stage.tell(m.Spawned("e1", old), m.RowRead("e1", ROW), m.Spawned("e1", new))  # type: ignore[arg-type]
+    else:
+        stage.tell(m.RowRead("e1", ROW), m.Spawned("e1", old), m.Spawned("e1", new))  # type: ignore[arg-type]
+    assert old.told == [m.Drop()]
+    assert new.told == [m.Doorbell()]
+    assert [spawn.fields for spawn in stage.supervisor.told] == [OLD_ROW.fields, ROW.fields]
+
+
+def test_an_actor_that_comes_after_its_partition_is_lost_for_good_is_dropped(stage: Stage) -> None:
+    stage.tell(stage.bell(), m.RowRead("e1", ROW))
+    stage.holdings.drop(0)
+    actor = Box()
+    stage.tell(m.PartitionLost(0), m.Spawned("e1", actor))  # type: ignore[arg-type]
+    assert actor.told == [m.Drop()]
+    assert not stage.dispatcher._stale_actors
+
+
+def test_a_row_that_was_read_before_a_partition_was_lost_starts_no_actor(stage: Stage) -> None:
+    stage.tell(stage.bell())
+    stage.lose_and_regain()
+    stage.tell(recovery, m.RowRead("e1", OLD_ROW))
+    assert stage.supervisor.told == []
+    stage.tell(m.RowRead("e1", ROW))
+    assert [spawn.fields for spawn in stage.supervisor.told] == [ROW.fields]
+    assert stage.dispatcher._loading == 0
+    assert not stage.dispatcher._stale_rows
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_partition_that_is_lost_again_and_again_leaves_one_actor(stage: Stage, times: int) -> None:
+    actors = [Box() for _ in range(times)]
+    for _ in actors:
+        stage.tell(recovery, m.RowRead("e1", ROW))
+        stage.lose_and_regain()
+    stage.tell(recovery, m.RowRead("e1", ROW))
+    last = Box()
+    stage.tell(*[m.Spawned("e1", box) for box in (*actors, last)])  # type: ignore[arg-type]
+    assert [box.told for box in actors] == [[m.Drop()]] * times
+    assert last.told == [m.Doorbell()]
+
+
+def test_a_row_that_is_to_be_read_again_is_not_read_for_the_next_route(stage: Stage) -> None:
+    stage.tell(stage.bell(), m.RowRead("e1", Broken("ERR odd")))
+    stage.lose_and_regain()
+    actor = Box()
+    stage.tell(recovery, m.RowRead("e1", ROW), m.Spawned("e1", actor))  # type: ignore[arg-type]
+    loads = stage.count(Load)
+    stage.scheduler.advance(2 * LOAD_RETRY_SECONDS)
+    assert stage.count(Load) == loads
+    assert len(stage.supervisor.told) == 1
+
+
+def test_a_row_that_can_t_be_read_for_long_holds_no_slot_while_it_waits() -> None:
+    stage = Stage(running_max=1)
+    stage.tell(stage.bell("e1"), stage.bell("e2"))
+    assert [load.execution_id for load in stage.sent] == ["e1"]
+    stage.tell(m.RowRead("e1", Broken("ERR odd")))
+    assert [load.execution_id for load in stage.sent] == ["e1", "e2"]
+    stage.scheduler.advance(LOAD_RETRY_SECONDS)
+    assert [load.execution_id for load in stage.sent] == ["e1", "e2", "e1"]
+    assert stage.dispatcher._running == 2, "it will run as soon as it is read"
+    assert stage.count(DeadLetter) == 0
+
+
+def test_a_row_that_is_none_loses_its_mail_and_its_slot() -> None:
+    stage = Stage(running_max=1)
+    stage.tell(stage.bell("e1"), stage.command("e1"), stage.bell("e2"))
+    stage.tell(m.RowRead("e1", Broken("WRONGTYPE Operation against a key holding the wrong kind of value")))
+    letters = [request for request in stage.sent if isinstance(request, DeadLetter)]
+    assert ["{t:0}:x:e1" in letter.reason and "WRONGTYPE" in letter.reason for letter in letters] == [True, True]
+    assert [bool(letter.outcome) for letter in letters] == [False, True]
+    assert [request.execution_id for request in stage.sent if isinstance(request, Load)] == ["e1", "e2"]
+    stage.scheduler.advance(10 * LOAD_RETRY_SECONDS)
+    assert stage.count(Load) == 2, "only a sweep looks again"
+
+
+def test_only_what_was_listed_is_taken_off_the_lists(stage: Stage) -> None:
+    stage.tell(stage.command("nobody"), m.RowRead("nobody", Loaded({})))
+    assert stage.count(Unlist) == 0
+    stage.tell(m.Recover(0, [("ghost", 0.0)]), m.RowRead("ghost", Loaded({})))
+    assert [request for request in stage.sent if isinstance(request, Unlist)] == [Unlist(0, "ghost", "w|1|i|h")]
+
+
+def test_an_actor_at_rest_keeps_the_place_of_the_doorbell_that_is_on_its_way_to_it() -> None:
+    stage = Stage(running_max=1)
+    actor = Box()
+    stage.tell(stage.command("e1"), m.RowRead("e1", ROW), m.Spawned("e1", actor))  # type: ignore[arg-type]
+    stage.tell(stage.bell("e1"), m.Busy("e1", False), stage.bell("e2"))
+    assert stage.count(Load) == 1, "e2 waits"
+    entry = actor.told[-1].entry_id
+    stage.tell(m.EntriesDone("e1", 0, [entry]), m.Busy("e1", False))
+    assert stage.count(Load) == 2
+
+
+def test_a_second_doorbell_of_a_queued_execution_is_passed_on_too() -> None:
+    stage = Stage(running_max=1)
+    stage.tell(stage.bell("busy"), stage.bell("e1"), stage.bell("e1"))
+    stage.tell(m.RowRead("busy", Loaded({})), m.RowRead("e1", ROW))
+    actor = Box()
+    stage.tell(m.Spawned("e1", actor))  # type: ignore[arg-type]
+    assert [mail.entry_id for mail in actor.told] == ["2-1"]
+    stage.tell(m.EntriesDone("e1", 0, ["2-1"]), m.Busy("e1", False))
+    assert [mail.entry_id for mail in actor.told] == ["2-1", "3-1"]
+    assert stage.dispatcher._queued_entries == set()
