@@ -129,7 +129,7 @@ def _spellings(secret: str) -> set[str]:
 
 
 def _quoted(value: object) -> str:
-    text = "" if value is None else str(value)
+    text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     if _BARE.fullmatch(text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')

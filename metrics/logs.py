@@ -12,13 +12,15 @@ from typing import TextIO
 
 from stepwell.core import events
 from stepwell.core.events import Event
-from stepwell.core.status import COMPLETED
+from stepwell.core.status import COMPLETED, ERROR
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
 
 __all__ = ["LogSubscriber", "setup_logging"]
 
 # They log each request with its whole URL, or each turn of the loop.
 CHATTY = ("httpx", "httpcore", "asyncio")
+# What went well is the bulk, and a line costs as much as half a step.
+_END_LEVELS = {COMPLETED: logging.DEBUG, ERROR: logging.ERROR}
 _logger = logging.getLogger("stepwell.events")
 
 
@@ -89,7 +91,7 @@ class LogSubscriber:
             error=f"{event.error_type}: {event.message}",
             delay_s=delay,
             due=utc_ms(event.due_at),
-            asked=event.asked,
+            **({"retry_after": True} if event.asked else {}),
             key=event.key,
         )
 
@@ -139,13 +141,14 @@ class LogSubscriber:
 
     def _ended(self, event: events.ExecutionEnded) -> None:
         self._log(
-            # What went well is the bulk, and a line costs as much as half a step.
-            logging.DEBUG if event.status == COMPLETED else logging.INFO,
+            _END_LEVELS.get(event.status, logging.INFO),
             f"execution ended: {event.status}",
             execution=event.execution_id,
             flow=event.flow,
             status=event.status,
             **({"reason": event.reason} if event.reason else {}),
+            **({"error": f"{event.error_type}: {event.message}"} if event.error_type else {}),
+            **({"where": event.detail} if event.detail else {}),
             duration_s=event.duration_ms / 1000,
         )
 

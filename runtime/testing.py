@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from functools import wraps
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +19,7 @@ from msgspec.structs import replace
 from stepwell.core import codec, row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import ArmTimer, DisarmTimer, Emit, StartAttempt
-from stepwell.core.errors import Diverged, ExecutionCancelled, ExecutionFailed, StepTimeout, UsageError
+from stepwell.core.errors import Diverged, ExecutionCancelled, ExecutionFailed, StepFailed, StepTimeout, UsageError
 from stepwell.core.events import Event
 from stepwell.core.inputs import (
     AttemptFailed,
@@ -30,19 +32,20 @@ from stepwell.core.inputs import (
     TimerFired,
 )
 from stepwell.core.names import check_execution_id
-from stepwell.core.records import SIGNAL, Meta, Outcome
+from stepwell.core.records import SIGNAL, Meta, Outcome, TerminalError
 from stepwell.core.status import CANCELLED, ERROR, PARKED, QUEUED
 from stepwell.core.token import SECRET_BYTES, token_seed
 from stepwell.core.view import error_shown, view
 from stepwell.flow.attempt import context_of, copied_arguments, failure_of
 from stepwell.flow.context import running_step
-from stepwell.flow.definitions import FlowLike
+from stepwell.flow.definitions import Flow, FlowLike, Step
 from stepwell.flow.machine import Machine, Turn
 
-__all__ = ["LocalRun", "local_execution", "run_local"]
+__all__ = ["Causes", "LocalRun", "local_execution", "run_local"]
 
 START_MS = 1_750_000_000_000
 TURNS_MAX = 100_000
+REPLAYS_ALWAYS = 100
 _SECRET = bytes(SECRET_BYTES)
 SentSignal = tuple[str, Any] | tuple[float, str, Any]
 
@@ -56,6 +59,7 @@ def run_local(
     signals: Iterable[SentSignal] = (),
     max_steps: int = TURNS_MAX,
     raise_on_error: bool = True,
+    replay: bool = True,
 ) -> Any:
     """Run a flow to its end in memory and return its result as plain JSON data.
 
@@ -66,14 +70,17 @@ def run_local(
         max_steps: most turns (attempts, timers, signals) that the run may take.
         raise_on_error: False returns a failed execution's error record (`type message attempts failed_step`
             `open`) instead of raising.
+        replay: whether to rebuild the flow from its record again and again, as a worker that takes it over would,
+            and see that its code takes the same way.
 
     Raises:
         InvalidInput: the input does not fit the flow.
-        ExecutionFailed: it ended in `error`.
+        ExecutionFailed: it ended in `error`; what the step or the flow raised is its `__cause__`.
         ExecutionCancelled: it was cancelled.
+        Diverged: rebuilt from its record, the flow's code took another way.
         UsageError: it waits for a signal that never comes, or takes more than `max_steps` turns.
     """
-    run = LocalRun(flow, input, execution_id=execution_id, secret=secret)
+    run = LocalRun(flow, input, execution_id=execution_id, secret=secret, replay=replay, causes=Causes())
     try:
         for sent in signals:
             at, name, payload = sent if len(sent) == 3 else (0.0, *sent)
@@ -112,7 +119,11 @@ class LocalRun:
         execution_id: str = "local",
         secret: bytes = _SECRET,
         now_ms: int = START_MS,
+        replay: bool = False,
+        causes: Causes | None = None,
     ) -> None:
+        if not isinstance(flow, Flow):
+            raise UsageError(_no_flow(flow))
         check_execution_id(execution_id)
         raw = flow.input.encode(input)
         meta = Meta(flow.name, now_ms, "")
@@ -127,7 +138,9 @@ class LocalRun:
         self._began_ms = now_ms
         self._later: list[tuple[int, str, bytes]] = []
         self._commands = 0
-        self._machine = Machine(flow, cp)
+        self._replay = replay
+        self._causes = causes
+        self._machine = Machine(self._watched(flow), cp)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._write({})
 
@@ -160,7 +173,8 @@ class LocalRun:
         """
         cp = self.checkpoint
         if cp.status == ERROR and cp.error is not None:
-            raise ExecutionFailed(cp.execution_id, error_shown(cp.error))
+            cause = None if self._causes is None else self._causes.of(cp.error)
+            raise ExecutionFailed(cp.execution_id, error_shown(cp.error)) from cause
         if cp.status == CANCELLED:
             raise ExecutionCancelled(cp.execution_id)
         if cp.status == PARKED and cp.error is not None:
@@ -234,6 +248,8 @@ class LocalRun:
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
+            if self._causes is not None:
+                self._causes.by_path[path] = error
             judged = failure_of(error, step)
             return AttemptFailed(
                 self.now_ms, path, op.attempt, started, judged.error, judged.retryable, step.retry, judged.retry_after
@@ -288,7 +304,7 @@ class LocalRun:
         """
         self._machine.close()
         cp = row.parse(self.checkpoint.execution_id, self.row, self._secret)
-        self._machine = Machine(flow or self._machine.flow, cp)
+        self._machine = Machine(self._watched(flow) if flow else self._machine.flow, cp)
         self.running.clear()
         self.timers.clear()
         self._apply(self._machine.start(self.now_ms, clean))
@@ -314,6 +330,8 @@ class LocalRun:
             self._machine.checkpoint = replace(self.checkpoint, rev=self.checkpoint.rev + 1)
             self.commits.append(turn.fields)
             self._write(turn.fields)
+            if self._replay and _is_checked(len(self.commits)):
+                self._check_replay()
         never_begun: list[StartAttempt] = []
         for effect in turn.follow:
             if isinstance(effect, StartAttempt):
@@ -330,6 +348,34 @@ class LocalRun:
                 self.events.append(effect.event)
         for start in never_begun:
             self.feed(NotStarted(self.now_ms, start.path, start.attempt))
+
+    def _watched(self, flow: FlowLike) -> FlowLike:
+        return flow if self._causes is None else self._causes.watching(flow)
+
+    def _check_replay(self) -> None:
+        """Drive the code anew from the row, beside the one that goes on. Raises Diverged."""
+        cp = self.checkpoint
+        if cp.terminal or cp.status in (QUEUED, PARKED):
+            return
+        again = Machine(self._machine.flow, row.parse(cp.execution_id, self.row, self._secret))
+        try:
+            again.start(self.now_ms, clean=True)
+            found = again.checkpoint
+        finally:
+            again.close()
+        if found.status == PARKED and found.error is not None:
+            why = found.error.message
+        elif found.terminal:
+            why = f"it ended there ({found.status})"
+        else:
+            new = sorted(set(found.open) - set(cp.open))
+            why = f"it came to {', '.join(new)}" if new else ""
+        if why:
+            raise Diverged(
+                f"flow {cp.meta.flow} took another way when it was rebuilt from its record: {why}; what it does may"
+                " depend on nothing but its input and what it awaits: move time, chance and I/O into a @step"
+                " (replay=False leaves this check out)"
+            )
 
     def _write(self, fields: Mapping[str, bytes | None]) -> None:
         for field, value in fields.items():
@@ -352,6 +398,53 @@ class LocalRun:
             f"signal {op.name!r} at {path}" if op.kind == SIGNAL else f"{path} ({op.status})" for path, op in opened
         ]
         return f"it waits for {', '.join(waits)}" if waits else "it waits for nothing"
+
+
+class Causes:
+    """The exceptions behind an execution's failures, of which a record keeps the text only.
+
+    For runs that are closed: what the exceptions passed through, the run itself too, lives as long as they do.
+    """
+
+    def __init__(self) -> None:
+        self.by_path: dict[str, BaseException] = {}
+        self._raised: Exception | None = None
+
+    def watching(self, flow: FlowLike) -> FlowLike:
+        """The same flow; what leaves its code is remembered."""
+        fn = flow.fn
+
+        @wraps(fn)
+        async def watched(**arguments: object) -> object:
+            try:
+                return await fn(**arguments)
+            except Exception as error:
+                if isinstance(error, StepFailed) and error.__cause__ is None:
+                    error.__cause__ = self.by_path.get(error.path)
+                self._raised = error
+                raise
+
+        seen = copy.copy(flow)
+        seen.fn = watched
+        return seen
+
+    def of(self, error: TerminalError) -> BaseException | None:
+        """What is behind a terminal error."""
+        failed = error.failed_step
+        return self._raised or (None if failed is None else self.by_path.get(failed.path))
+
+
+def _no_flow(given: object) -> str:
+    if isinstance(given, Step):
+        return (
+            f"{given.name!r} is a step: call it like any function, or give run_local a flow that awaits it"
+        )
+    return f"expected a function decorated with @flow, got {given!r:.200}"
+
+
+def _is_checked(commit: int) -> bool:
+    """Each replay costs as much as the record is long: of a long one every hundredth commit is enough."""
+    return commit <= REPLAYS_ALWAYS or commit % REPLAYS_ALWAYS == 0
 
 
 def _check_no_loop_runs() -> None:

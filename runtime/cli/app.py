@@ -12,8 +12,10 @@ from typer.main import get_command
 
 from stepwell.cli import executions, explain, looking, scaffold, working
 from stepwell.cli.session import Session, Verbose
+from stepwell.core.advice import to_do
 from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, StepwellError
 from stepwell.core.messages import message_of
+from stepwell.core.status import ERROR
 
 __all__ = ["app", "program", "run_command"]
 
@@ -58,7 +60,9 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     own = Session()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        get_command(app)(args=given, prog_name="stepwell", obj=own)
+        # The parser prints its own refusals, unless JSON is asked for.
+        command = get_command(app)
+        code = command(args=given, prog_name="stepwell", obj=own, standalone_mode="--json" not in given)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except KeyboardInterrupt:
@@ -70,7 +74,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         return _explained(own, error)
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _explained(own: Session, error: Exception) -> int:
@@ -79,15 +83,19 @@ def _explained(own: Session, error: Exception) -> int:
     if isinstance(error, ExecutionFailed):
         own.fail(message_of(error), "ExecutionFailed", execution=error.execution_id, failure=error.error)
         if not own.json:
-            own.remark(
-                f"look at it: stepwell show {error.execution_id}; try it again: stepwell retry {error.execution_id}"
-            )
+            own.remark(f"look at it: stepwell show {error.execution_id}")
+            own.remark(f"to do: {to_do(error.execution_id, ERROR, error.error)}")
         return FAILED
     if isinstance(error, ExecutionCancelled):
         own.fail(message_of(error), "ExecutionCancelled", execution=error.execution_id)
         return FAILED
     if isinstance(error, StepwellError | TimeoutError):
         own.fail(message_of(error), type(error).__name__)
+        return REFUSED
+    refused = getattr(error, "format_message", None)  # the parser's: its classes have no public name
+    if callable(refused):
+        own.json = True
+        own.fail(str(refused()), "UsageError")
         return REFUSED
     hint = "" if own.verbose else "; -v shows where"
     own.fail(f"unexpected {type(error).__name__}: {message_of(error)}{hint}", type(error).__name__)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_client, session
+from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import UsageError
+from stepwell.core.status import TERMINAL
 
 if TYPE_CHECKING:
     from stepwell.client import CommandResult
@@ -74,7 +76,7 @@ def start(
     with open_client(redis, data) as client:
         execution_id = client.start(flow, given, id, unchecked=unchecked)
         if not client.workers():
-            own.remark(f"execution {execution_id} is queued; no worker is running: start one with `stepwell run FILE`")
+            own.remark(f"execution {execution_id} is queued; {NO_WORKER}")
         if not wait:
             own.answer_json({"id": execution_id}) if own.json else own.answer(execution_id)
             return
@@ -98,8 +100,13 @@ def result(
     verbose: Verbose = False,
 ) -> None:
     """Wait for an execution's end and print its result as JSON."""
+    own = session(context)
     with open_client(redis, data) as client:
-        _show_result(session(context), id, client.result(id, timeout))
+        if timeout is None and not client.workers():
+            status = client.describe(id)["status"]
+            if status not in TERMINAL:
+                own.remark(f"execution {id} is {status}; {NO_WORKER}")
+        _show_result(own, id, client.result(id, timeout))
 
 
 def retry(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from stepwell.cli.session import Data, Json, Line, Redis, Verbose, columns, open_client, resolved, session
+from stepwell.cli.timeline import delay as shown_delay
 from stepwell.cli.timeline import duration
 from stepwell.core.errors import UnknownExecution, UsageError
 from stepwell.core.names import check_execution_id
@@ -188,7 +190,9 @@ def _exact(flows: list[FlowLike], execution_id: str, path: str, redis: str | Non
         raise UsageError(f"no step is named {name!r} in that flow; it has {', '.join(known) or 'none'}: check --path")
     step = next(iter(found.values()))
     token = _token(check_execution_id(execution_id), path, redis, data)
-    return Exact(execution_id, path, step.name, token, step.retry.max_attempts, step.retry.schedule(token))
+    # Rows have whole milliseconds, and so does what is said of them.
+    exact = [math.ceil(seconds * 1000) / 1000 for seconds in step.retry.schedule(token)]
+    return Exact(execution_id, path, step.name, token, step.retry.max_attempts, exact)
 
 
 def _token(execution_id: str, path: str, redis: str | None, data: Path | None) -> str:
@@ -230,7 +234,7 @@ def _exact_lines(exact: Exact) -> Iterator[Line]:
     passed = 0.0
     for number, delay in enumerate(exact.delays, 1):
         passed += delay
-        rows.append([str(number), f"{delay:.3f} s", duration(passed * 1000)])
+        rows.append([str(number), shown_delay(round(delay * 1000)), duration(passed * 1000)])
     yield from columns(rows, 80)
     if len(exact.delays) < exact.max_attempts - 1:
         yield [(f"and so on, up to attempt {exact.max_attempts}", "dim")]

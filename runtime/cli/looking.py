@@ -11,6 +11,8 @@ import typer
 from stepwell.cli.executions import ExecutionId
 from stepwell.cli.session import Data, Json, Redis, Verbose, columns, open_client, session
 from stepwell.cli.timeline import duration, timeline, utc
+from stepwell.core.advice import NO_WORKER
+from stepwell.core.status import TERMINAL
 
 __all__ = ["add_to", "dead", "listing", "show"]
 
@@ -38,13 +40,13 @@ def show(
     own = session(context)
     with open_client(redis, data) as client:
         found = client.describe(id)
-        idle = found["status"] == "queued" and not client.workers()
+        idle = found["status"] not in TERMINAL and not client.workers()
     if own.json:
         own.answer_json(found)
         return
-    own.answer_lines(timeline(found, int(time.time() * 1000), own.width, own.ascii))
+    own.answer_lines(timeline(found, int(time.time() * 1000), own.width, own.ascii, whole=not own.on_screen))
     if idle:
-        own.remark("no worker is running: start one with `stepwell run FILE`")
+        own.remark(NO_WORKER)
 
 
 def listing(
@@ -63,6 +65,7 @@ def listing(
     own = session(context)
     with open_client(redis, data) as client:
         found = client.list(status, flow, limit)
+        idle = any(each["status"] not in TERMINAL for each in found) and not client.workers()
     if own.json:
         own.answer_json(found)
         return
@@ -75,9 +78,11 @@ def listing(
     now = int(time.time() * 1000)
     rows = [["ID", "STATUS", "CREATED", "CHANGED", "FLOW"]]
     rows += [[e["id"], e["status"], utc(e["created_at"]), _ago(now, e["updated_at"]), e["flow"]] for e in found]
-    own.answer_lines(columns(rows, own.width))
+    own.answer_lines(columns(rows, own.text_width))
     if len(found) == limit:
         own.remark(f"the first {limit}; --limit shows more")
+    if idle:
+        own.remark(NO_WORKER)
 
 
 def dead(
@@ -100,7 +105,7 @@ def dead(
         return
     rows = [["AT", "PARTITION", "ENTRY", "REASON", "WHAT"]]
     rows += [[utc(e["at"]), str(e["partition"]), e["entry"], e["reason"], _compact(e["fields"])] for e in found]
-    own.answer_lines(columns(rows, own.width))
+    own.answer_lines(columns(rows, own.text_width))
 
 
 def _ago(now: int, then: int | None) -> str:

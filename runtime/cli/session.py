@@ -89,9 +89,19 @@ class Session:
             self.remark(f"stepwell: {text}")
 
     @property
+    def on_screen(self) -> bool:
+        """Whether a person's terminal shows the answer."""
+        return sys.stdout.isatty()
+
+    @property
     def width(self) -> int:
-        """Columns that lines may have."""
-        return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if sys.stdout.isatty() else PIPED_WIDTH
+        """Columns that drawings may have."""
+        return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns if self.on_screen else PIPED_WIDTH
+
+    @property
+    def text_width(self) -> int:
+        """Columns after which texts are cut: where no screen is too narrow for them, nothing is."""
+        return self.width if self.on_screen else sys.maxsize
 
     @property
     def ascii(self) -> bool:

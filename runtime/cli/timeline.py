@@ -11,15 +11,17 @@ A plain function of what `show --json` has. Lines are pieces of text with style 
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from stepwell.cli.session import Line, cut
-from stepwell.core.status import PARK_NOT_DEPLOYED
+from stepwell.core.advice import to_do
 from stepwell.metrics.formatting import utc_ms
 
-__all__ = ["Axis", "Row", "duration", "timeline", "utc"]
+__all__ = ["Axis", "Row", "delay", "duration", "timeline", "utc"]
 
 Shown = Mapping[str, Any]
 
@@ -61,7 +63,7 @@ class Row:
     details: Sequence[Line]
 
 
-def timeline(view: Shown, now_ms: int, width: int, ascii_only: bool = False) -> list[Line]:
+def timeline(view: Shown, now_ms: int, width: int, ascii_only: bool = False, whole: bool = False) -> list[Line]:
     """The lines that show an execution in at most `width` columns (keys and commands are never cut).
 
     Args:
@@ -69,8 +71,10 @@ def timeline(view: Shown, now_ms: int, width: int, ascii_only: bool = False) -> 
         now_ms: the time now, in milliseconds since the epoch.
         width: columns of the screen.
         ascii_only: draw with ASCII characters only.
+        whole: cut no error's text, whatever the width.
     """
-    lines = [*_head(view, now_ms, width), *_operations(view, now_ms, width), *_foot(view, width)]
+    room = sys.maxsize if whole else width
+    lines = [*_head(view, now_ms, width), *_operations(view, now_ms, width, room), *_foot(view, width)]
     if ascii_only:
         return [[(text.translate(_ASCII), style) for text, style in line] for line in lines]
     return lines
@@ -86,6 +90,11 @@ def duration(ms: float) -> str:
     name, size, rest_name, rest_size = next(unit for unit in _UNITS if whole >= unit[1])
     rest = whole % size // rest_size
     return f"{whole // size} {name} {rest} {rest_name}" if rest else f"{whole // size} {name}"
+
+
+def delay(ms: float) -> str:
+    """A delay between attempts as log and row have it, to the millisecond: `1.250 s`."""
+    return f"{math.ceil(ms) / 1_000:.3f} s"
 
 
 def utc(ms: int | None) -> str:
@@ -107,11 +116,11 @@ def _head(view: Shown, now: int, width: int) -> Iterator[Line]:
         yield [("damaged ", "bad"), (str(view["unreadable"]), "")]
 
 
-def _operations(view: Shown, now: int, width: int) -> Iterator[Line]:
+def _operations(view: Shown, now: int, width: int, room: int) -> Iterator[Line]:
     axis_end = _end(view, now)
     # What a wait led to may be declared in the millisecond in which the wait was.
     rows = [((w["declared_at"], w["finished_at"] is None), _wait_row(view, w, now, axis_end)) for w in view["waits"]]
-    rows += [((step["declared_at"], True), _step_row(view, step, now, axis_end, width)) for step in view["steps"]]
+    rows += [((step["declared_at"], True), _step_row(view, step, now, axis_end, room)) for step in view["steps"]]
     if not rows:
         return
     ordered = [row for _, row in sorted(rows, key=lambda each: each[0])]
@@ -158,27 +167,32 @@ def _bar(row: Row, axis: Axis) -> str:
     return "".join(cells)
 
 
-def _step_row(view: Shown, step: Shown, now: int, axis_end: int, width: int) -> Row:
+def _step_row(view: Shown, step: Shown, now: int, axis_end: int, room: int) -> Row:
     opened = view["open"].get(step["path"])
     attempts = step["attempts"]
+    running = opened is not None and opened["status"] == "running"
     waits: list[tuple[int, int, str, str]] = []
     tries: list[tuple[int, int, str, str]] = []
     details: list[Line] = [[(f"    key {step['key']}", "dim")]]
     before = step["declared_at"]
     expected = 1
-    for attempt in attempts:
+    for place, attempt in enumerate(attempts):
         if attempt["n"] > expected:
             details.append([(f"    …  {attempt['n'] - expected} more are not kept", "dim")])
         expected = attempt["n"] + 1
         began = attempt["started_at"] if attempt["started_at"] is not None else before
         ended, due = attempt["ended_at"], attempt["due_at"]
         tries.append((began, ended, ATTEMPT, FAILED if attempt["error"] else ATTEMPT))
+        early = _ended_early(attempts[place : place + 2], running, now)
         if due is not None:
-            waits.append((ended, min(due, axis_end), BACKOFF, BACKOFF))
-            before = due
+            before = due if early is None else early
+            waits.append((ended, min(before, axis_end), BACKOFF, BACKOFF))
         if attempt["error"]:
-            details.append(_attempt_line(view["created_at"], attempt, began, now, width))
-    if opened is not None and opened["status"] == "running":
+            details.append(_attempt_line(view["created_at"], attempt, began, now, early, room))
+    where = attempts[-1]["error"].get("where") if attempts and attempts[-1]["error"] else ""
+    if where:
+        details.append([(f"       raised at {where}", "dim")])
+    if opened is not None and running:
         tries.append((min(before, now), now, ATTEMPT, BUSY))
         details.append([(f"    {opened['attempt']}  running for up to {duration(max(0, now - before))}", "busy")])
     if opened is not None and opened["status"] == "ready":
@@ -191,19 +205,33 @@ def _step_row(view: Shown, step: Shown, now: int, axis_end: int, width: int) -> 
     return Row(step["path"], step["status"], str(count), [*waits, *tries], details)
 
 
-def _attempt_line(created: int | None, attempt: Shown, began: int, now: int, width: int) -> Line:
+def _ended_early(attempts: Sequence[Shown], running: bool, now: int) -> int | None:
+    """When a `retry` ended the backoff after the first of two attempts; None where its timer did, never early."""
+    attempt, *following = attempts
+    due = attempt["due_at"]
+    began: int | None = now if running and not following else None
+    for later in following:
+        began = later["started_at"] if later["n"] == attempt["n"] + 1 else None
+    return None if due is None or began is None or began >= due else began
+
+
+def _attempt_line(created: int | None, attempt: Shown, began: int, now: int, early: int | None, room: int) -> Line:
     error, due, ended = attempt["error"], attempt["due_at"], attempt["ended_at"]
     at = f"at {duration(max(0, began - (created or began)))}"
     took = f", took {duration(ended - began)}" if attempt["started_at"] is not None else ""
     if due is None:
         then = f", gave up ({error['reason']})" if error.get("reason") else ", gave up"
+    elif early is not None:
+        # Of an attempt that runs it is not kept when it began.
+        then = ", next" if early == now else f", next after {delay(max(0, early - ended))}"
+        then += " (by retry)"
     elif due > now:
         then = f", next in {duration(due - now)}"
     else:
-        then = f", next after {duration(max(0, due - ended))}"
+        then = f", next after {delay(max(0, due - ended))}"
     text = f"    {attempt['n']}  {at}{took}{then}: "
     said = " ".join(f"{error['type']}: {error['message']}".split())
-    return [(text, "dim"), (cut(said, max(20, width - len(text))), "bad")]
+    return [(text, "dim"), (cut(said, max(20, room - len(text))), "bad")]
 
 
 def _wait_row(view: Shown, wait: Shown, now: int, axis_end: int) -> Row:
@@ -230,6 +258,8 @@ def _foot(view: Shown, width: int) -> Iterator[Line]:
         whole = f"stepwell result {execution_id}"
         shown = result if len(result) <= 10 * width else f"{cut(result, 2 * width)} (all of it: {whole})"
         yield [("result  ", "good"), (shown, "")]
+    for kept in view.get("signals", ()):
+        yield [(f"kept    signal {kept['name']}, since {utc(kept['at'])}: nothing waits for it", "dim")]
     for failure in view.get("failures", ()):
         yield [(f"failed before, at {utc(failure['at'])}, and retried: ", "dim"), (_said(failure), "dim")]
     if error is None:
@@ -244,18 +274,9 @@ def _foot(view: Shown, width: int) -> Iterator[Line]:
     others = [path for path in error["open"] if failed is None or path != failed["path"]]
     if others:
         yield [(f"        left open: {', '.join(others)}", "dim")]
-    yield [("to do   ", "busy"), (_advice(view, error), "")]
-
-
-def _advice(view: Shown, error: Shown) -> str:
-    retry = f"stepwell retry {view['id']}"
-    if view["status"] == "parked":
-        if error["type"] == PARK_NOT_DEPLOYED:
-            return f"run a worker that has the flow {view['flow']}: it goes on then"
-        return f"mend the cause, then: {retry}"
-    if error.get("compensated"):
-        return "start another execution: the flow went on after that failure, so a retry of this one would be refused"
-    return f"mend the cause, then: {retry} (the same keys, a fresh budget)"
+    advice = to_do(execution_id, status, error, view["flow"] or "")
+    if advice:
+        yield [("to do   ", "busy"), (advice, "")]
 
 
 def _said(error: Shown) -> str:

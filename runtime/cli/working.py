@@ -76,9 +76,6 @@ def run(
     address = resolved(redis, data)
     setup_logging(log_json, logging.DEBUG if own.verbose else logging.INFO)
     flows = load(targets)
-    for flow in flows:
-        for finding in lint(flow):
-            logger.warning("%s", finding)
     worker = Worker(
         flows,
         redis=address.url,
@@ -91,6 +88,10 @@ def run(
     )
     worker.install_signals()
     worker.start()
+    # After it has connected: who has no server yet is told of that first.
+    for flow in flows:
+        for finding in lint(flow):
+            logger.warning("%s", finding)
     _calm_the_collector()
     _announce(own, worker, address, log_json)
     raise typer.Exit(worker.wait())

@@ -145,7 +145,7 @@ class Client:
         return self._wire.run(self._talk.dead(limit))
 
     def workers(self) -> Dicts:
-        """The workers that live, with the flows that they know: `id at host pid flows`."""
+        """The workers that live: `id host pid at flows` (`at`: of its last sign of life, ms; `flows`: names)."""
         return self._wire.run(self._talk.workers())
 
     def close(self) -> None:

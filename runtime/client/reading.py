@@ -73,9 +73,22 @@ def dead(view: NamespaceView, limit: int) -> Conversation[Dicts]:
 
 
 def workers(view: NamespaceView) -> Conversation[Dicts]:
-    """The heartbeats of the living workers: `id at host pid flows`."""
+    """The living workers: `id host pid at flows`."""
     facts = yield from view.read()
-    return [dict(worker) for worker in facts.workers]
+    return [_worker(worker) for worker in facts.workers]
+
+
+def _worker(beat: Mapping[str, object]) -> dict[str, Json]:
+    # A heartbeat says `host/namespace,boot,pid,start`, which tells processes apart and not people anything.
+    host, _, pid, _ = (str(beat.get("host", "")).split(",") + [""] * 3)[:4]
+    flows = beat.get("flows")
+    return {
+        "id": beat["id"],
+        "host": host.partition("/")[0],
+        "pid": int(pid) if pid.isdigit() else None,
+        "at": beat["at"],
+        "flows": sorted(flows) if isinstance(flows, dict) else [],
+    }
 
 
 def _check_limit(limit: object) -> None:

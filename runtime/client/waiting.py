@@ -12,11 +12,12 @@ import msgspec
 from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Conversation, ask, watch
 from stepwell.core import codec
+from stepwell.core.advice import NO_WORKER, to_do
 from stepwell.core.clock import Clock
 from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, StoreError, UnknownExecution, UsageError
 from stepwell.core.names import check_execution_id
 from stepwell.core.records import TerminalError, decode_error
-from stepwell.core.status import CANCELLED, ERROR, PARKED, QUEUED, TERMINAL
+from stepwell.core.status import CANCELLED, ERROR, PARKED, TERMINAL
 from stepwell.core.view import error_shown
 from stepwell.store import queries
 from stepwell.store.queries import Query
@@ -118,12 +119,9 @@ def _late(view: NamespaceView, ending: Ending, timeout: float) -> Conversation[T
     if ending.status == PARKED:
         error = ending.error()
         why = f"{error['type']}: {error['message']}" if error["message"] else error["type"]
-        return TimeoutError(f"{said} ({why}); remove the cause, then retry it")
-    if ending.status == QUEUED:
-        try:
-            facts = yield from view.read()
-        except StoreError:
-            return TimeoutError(f"{said}, and Redis can't be reached now")
-        if not facts.workers:
-            said += ", no worker is running"
-    return TimeoutError(said)
+        said += f" ({why}); to do: {to_do(ending.execution_id, PARKED, error)}"
+    try:
+        facts = yield from view.read()
+    except StoreError:
+        return TimeoutError(f"{said}, and Redis can't be reached now")
+    return TimeoutError(said if facts.workers else f"{said}; {NO_WORKER}")

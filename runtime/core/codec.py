@@ -66,7 +66,7 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
         place, culprit = _find_culprit(value, "$", 0)
         raise PayloadError(
             f"{what} can't be stored: {place} is of type {type(culprit).__qualname__}, which is not JSON;"
-            f" return dicts, lists, dataclasses or other plain data ({str(error) or 'unsupported type'})"
+            f" use dicts, lists, dataclasses or other plain data ({str(error) or 'unsupported type'})"
         ) from error
     if len(raw) > limit:
         raise PayloadError(

@@ -168,13 +168,15 @@ class StepTimeout(StepwellError):
 class SignalTimeout(StepwellError, TimeoutError):
     """`wait_for(name, timeout=...)` ran out before the signal came."""
 
-    def __init__(self, path: str, seconds: float) -> None:
+    def __init__(self, path: str, seconds: float, name: str = "") -> None:
         self.path = path
         self.seconds = seconds
-        super().__init__(f"no signal came for {path} within {seconds:g} s")
+        self.name = name
+        which = f"signal {name!r}" if name else "the signal"
+        super().__init__(f"{which} did not come within {seconds:g} s ({path})")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.path, self.seconds))
+        return (type(self), (self.path, self.seconds, self.name))
 
 
 class RetryAfter(StepwellError):

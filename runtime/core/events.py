@@ -120,13 +120,17 @@ class ExecutionParked(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class ExecutionEnded(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """The execution is completed, in error, or cancelled. `reason` names the kind of an error."""
+    """The execution is completed, in error, or cancelled. `reason` names the kind of an error; the rest tells it, and
+    `detail` where it was raised."""
 
     execution_id: str
     flow: str
     status: str
     reason: str
     duration_ms: int
+    error_type: str = ""
+    message: str = ""
+    detail: str = ""
 
 
 class CommandDone(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -36,6 +36,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     type: str
     message: str
     reason: str = ""  # why it was not tried again; empty: it was, or the budget was used up
+    where: str = ""  # place in the user's code that it passed last: `folder/file.py:12 in charge`
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from stepwell.core import codec, records
-from stepwell.core.records import STEP, Attempt, Fact, LeftOpen, Meta, OpenOp, TerminalError
+from stepwell.core.records import STEP, Attempt, Fact, LeftOpen, Meta, OpenOp, Signal, TerminalError
 from stepwell.core.status import QUEUED, STEP_CANCELLED
 from stepwell.core.token import idempotency_key
 
@@ -25,7 +25,8 @@ def view(execution_id: str, fields: Mapping[str, bytes]) -> dict[str, Any]:
     """The execution that a row holds.
 
     A damaged row gives what can be read of it, and `unreadable` says what can't and why (else it is absent).
-    `steps` are in order of declaration, each with its kept attempts; `waits` are sleeps and signals.
+    `steps` are in order of declaration, each with its kept attempts; `waits` are sleeps and signals; `signals` came and
+    are kept, since nothing waits for them yet.
     """
     row = _Row(fields)
     meta = row.one("meta", records.decode_meta) or Meta("", 0, "")
@@ -52,6 +53,7 @@ def view(execution_id: str, fields: Mapping[str, bytes]) -> dict[str, Any]:
         ],
         "waits": [_wait(path, operations[path]) for path in order if operations[path].kind != STEP],
         "open": {path: _open(op) for path in order if isinstance(op := operations[path], OpenOp)},
+        "signals": _signals(row),
         "error": None if error is None else error_shown(error),
         "failures": [error_shown(failure) for failure in row.one("failures", records.decode_failures) or ()],
     }
@@ -205,7 +207,20 @@ def error_shown(error: TerminalError) -> dict[str, Any]:
 
 
 def _failure(failure: records.Failure) -> dict[str, Any]:
-    return {"type": failure.type, "message": failure.message, "reason": failure.reason}
+    return {"type": failure.type, "message": failure.message, "reason": failure.reason, "where": failure.where}
+
+
+def _signals(row: _Row) -> list[dict[str, Any]]:
+    kept: dict[int, Signal] = {}
+    for field, raw in row.fields.items():
+        if field.startswith("s:") and field[2:].isdigit():
+            signal: Signal | None = row.decoded(field, raw, records.decode_signal)
+            if signal is not None:
+                kept[int(field[2:])] = signal
+    return [
+        {"name": signal.name, "at": signal.at, "payload": codec.decode_plain(signal.payload)}
+        for _, signal in sorted(kept.items(), key=lambda each: each[0])
+    ]
 
 
 def _declaration_order(operations: Mapping[str, Described]) -> list[str]:

@@ -6,6 +6,8 @@ Whoever runs step bodies (in a worker, or in memory for tests) does so by these 
 from __future__ import annotations
 
 import copy
+import sysconfig
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ from stepwell.flow.context import StepContext
 from stepwell.flow.definitions import StepLike
 from stepwell.flow.operations import StepCall
 
+_LIBRARIES = ("<frozen", *{sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _ATOMIC = (str, int, float, bool, type(None), bytes)
 
 
@@ -38,12 +41,10 @@ def failure_of(error: BaseException, step: StepLike) -> AttemptError:
     entered the step's function means wrong arguments, which no retry can mend.
     """
     verdict = classify(error, step.retry)
-    reason = verdict.reason
     if verdict.retryable and isinstance(error, TypeError) and _never_entered(error, step):
         return AttemptError(Failure("TypeError", message_of(error), "arguments"), False)
-    return AttemptError(
-        Failure(type(error).__name__, message_of(error), reason), verdict.retryable, verdict.retry_after
-    )
+    failure = Failure(type(error).__name__, message_of(error), verdict.reason, _where(error))
+    return AttemptError(failure, verdict.retryable, verdict.retry_after)
 
 
 def copied_arguments(call: StepCall[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -98,6 +99,20 @@ def _never_entered(error: TypeError, step: StepLike) -> bool:
             return False
         trace = trace.tb_next
     return True
+
+
+def _where(error: BaseException) -> str:
+    """The last place in the user's own code that the error passed; empty if it passed none."""
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        frame = trace.tb_frame
+        code = frame.f_code
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package != "stepwell" and not code.co_filename.startswith(_LIBRARIES):
+            place = f"{'/'.join(PurePath(code.co_filename).parts[-2:])}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return place
 
 
 def _copied(value: Any, place: str, call: StepCall[Any]) -> Any:

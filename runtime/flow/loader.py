@@ -18,6 +18,8 @@ from stepwell.flow.registry import Registry
 
 __all__ = ["load", "load_module"]
 
+_DATA = (".json", ".yaml", ".yml", ".toml")
+
 
 def load(targets: Iterable[str]) -> Registry:
     """All flows of some files (`flows.py`) and modules (`shop.flows`, from here or installed), imported ones too.
@@ -44,7 +46,7 @@ def load(targets: Iterable[str]) -> Registry:
 def load_module(target: str) -> ModuleType:
     """The module of one file or module name. Raises FlowLoadError."""
     importlib.invalidate_caches()
-    if target.endswith(".py") or os.sep in target or (target and Path(target).exists()):
+    if target.endswith((".py", *_DATA)) or os.sep in target or (target and Path(target).exists()):
         return _load_file(target)
     _put_on_path(Path.cwd())
     return _import(target, target)
@@ -58,6 +60,10 @@ def _load_file(target: str) -> ModuleType:
     path = Path(target)
     if not path.exists():
         raise FlowLoadError(f"there is no file {target}: check the path (from {Path.cwd()})")
+    if path.suffix in _DATA:
+        raise FlowLoadError(
+            f"{target} is no Python: flows are functions with @flow in a .py file; this version can't run documents"
+        )
     if not path.is_file() or path.suffix != ".py":
         raise FlowLoadError(f"{target} is not a Python file: name a file that ends in .py, or a module")
     path = path.resolve()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
 import msgspec
+import msgspec.inspect
 
 from stepwell.core import codec
 from stepwell.core.errors import DefinitionError, InvalidInput, PayloadError
@@ -84,12 +85,26 @@ class InputModel:
         except DefinitionError:
             raise
         except Exception as error:  # the code that builds the annotated types may raise anything
-            raise InvalidInput(f"the input of flow {self._flow} does not fit its parameters: {error}") from error
+            reason = str(error) or type(error).__name__
+            raise InvalidInput(f"the input of flow {self._flow} does not fit its parameters: {reason}") from error
         return {name: getattr(struct, name) for name in self.parameters if name in given or not self.parameters[name]}
+
+    def prepare(self) -> None:
+        """Look at the annotations now rather than at the first input (they may name what stands after the flow).
+
+        Raises:
+            DefinitionError: no input could ever fit them.
+        """
+        self._struct_decoder()
 
     def _struct_decoder(self) -> Any:
         if self._decoder is None:
             hints = _hints(self._fn)
+            for name, required in self.parameters.items():
+                # What has a default may be there for the flow's own tests.
+                problem = unstorable(hints.get(name, Any)) if required else ""
+                if problem:
+                    raise DefinitionError(f"flow {self._flow}: no input can give its parameter {name!r}: {problem}")
             fields: list[Any] = []
             for name, parameter in inspect.signature(self._fn).parameters.items():
                 annotation = hints.get(name, Any)
@@ -104,6 +119,30 @@ class InputModel:
             except TypeError as error:
                 raise DefinitionError(f"flow {self._flow}: its parameters can't be stored as JSON: {error}") from error
         return self._decoder
+
+
+def unstorable(annotation: Any) -> str:
+    """Why no JSON can become a value of this type, so that no record can hold one; empty if some can."""
+    try:
+        return _foreign(msgspec.inspect.type_info(annotation), ())
+    except Exception as error:  # code of the annotated types runs here
+        return str(error) or type(error).__name__
+
+
+def _foreign(info: object, inside: tuple[object, ...]) -> str:
+    cls = getattr(info, "cls", None)
+    if isinstance(info, msgspec.inspect.CustomType):
+        if cls is object or hasattr(cls, "model_validate"):
+            return ""
+        return f"JSON can't be turned into a {getattr(cls, '__qualname__', cls)}; take plain data or a dataclass"
+    if cls is not None and cls in inside:
+        return ""
+    parts: list[object] = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type")]
+    parts += getattr(info, "item_types", ())
+    parts += [field.type for field in getattr(info, "fields", ()) if field.required]
+    if isinstance(info, msgspec.inspect.UnionType):
+        parts += info.types
+    return next(filter(None, (_foreign(part, (*inside, cls)) for part in parts if part is not None)), "")
 
 
 def _always(value: Any) -> Callable[[], Any]:

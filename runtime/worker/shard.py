@@ -37,6 +37,7 @@ from stepwell.store.namespace import Namespace, remember
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import WorkerRegistry
 from stepwell.worker.identity import host_info, is_dead
+from stepwell.worker.watchdog import Watchdog
 
 logger = logging.getLogger("stepwell.shard")
 SOCKET_TIMEOUT_SECONDS = TTL_MS / 1000 * 0.3
@@ -131,6 +132,8 @@ class RunningShard:
             LoopThread("stepwell-leases", self._leases.run_once, self._crashed, self._leases.wake),
         ]
         self._ticked = self.clock.monotonic()
+        self.watchdog = Watchdog(self.scheduler, self.clock.monotonic)
+        self._standing_by = False
 
     def start(self) -> None:
         """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
@@ -156,12 +159,20 @@ class RunningShard:
         return self.clock.monotonic() - self._ticked
 
     @property
+    def standing_by(self) -> bool:
+        """Whether another worker holds all partitions."""
+        return not self.holdings.partitions()
+
+    @property
     def ready(self) -> bool:
         """Whether it owns partitions and may act on them."""
         return any(self.holdings.may_act(partition) for partition in self.holdings.partitions())
 
-    def drain(self, grace: float, hurry: threading.Event) -> None:
-        """Take in nothing new; let running steps finish within `grace` seconds (or until `hurry` is set)."""
+    def drain(self, grace: float, hurry: threading.Event) -> int:
+        """Take in nothing new; let running steps finish within `grace` seconds (or until `hurry` is set).
+
+        Returns how many are left.
+        """
         mirror_loop, inbox_loop, _ = self._loops
         self._context.dispatcher.tell(Drain())
         inbox_loop.stop(STOP_SECONDS)
@@ -176,6 +187,7 @@ class RunningShard:
         if left:
             logger.warning("%d steps did not finish in time; they run again later, with the same keys", left)
         self._flush(mirror_loop, hurry)
+        return left
 
     def stop(self) -> None:
         """End all threads and give the partitions back, whatever has failed before; nothing counts as interrupted."""
@@ -239,9 +251,22 @@ class RunningShard:
         beat = {"at": server_ms, "flows": parts.registry.describe(), "host": host_info()}
         self._workers.beat(parts.worker_name, msgspec.json.encode(beat))
         remember(self._link, parts.namespace)
+        self.watchdog.look()
+        self._tell_standing()
         if self._ticked >= self._forget_due:
             self._workers.forget_silent(server_ms)
             self._forget_due = self._ticked + FORGET_SECONDS
+
+    def _tell_standing(self) -> None:
+        """Say when another worker holds everything, and when we take over from it."""
+        standing_by = self.standing_by
+        if standing_by != self._standing_by:
+            logger.warning(
+                "standing by: another worker holds this namespace, and it runs the flows that it knows"
+                if standing_by
+                else "took over from another worker"
+            )
+        self._standing_by = standing_by
 
     def _crashed(self, name: str, error: BaseException, text: str) -> None:
         """A part that everything depends on has failed: the shard must end, loudly."""

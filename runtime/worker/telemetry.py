@@ -90,4 +90,6 @@ class Telemetry:
 
     def _ready(self) -> str:
         shard = self._shard
-        return "" if shard is not None and shard.ready else "no partition is owned (yet)"
+        if shard is None or not shard.ready:
+            return "no partition is owned (yet)"
+        return shard.watchdog.problem()

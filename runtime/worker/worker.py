@@ -88,6 +88,8 @@ class Worker:
         self._signal: int | None = None
         self._hurry = threading.Event()
         self._failure: str | None = None
+        self.cut_short = 0
+        """Steps whose bodies were still running when the grace was over."""
 
     @property
     def url(self) -> str:
@@ -121,7 +123,7 @@ class Worker:
         try:
             if shard is not None:
                 try:
-                    shard.drain(self.config.grace if grace is None else grace, self._hurry)
+                    self.cut_short = shard.drain(self.config.grace if grace is None else grace, self._hurry)
                 finally:
                     shard.stop()
         finally:
@@ -153,7 +155,7 @@ class Worker:
         if self._failure is not None:
             logger.critical("the worker ends: %s", self._failure)
             return 1
-        logger.info("worker stopped; nothing was left running")
+        logger.info("worker stopped; %s", f"{self.cut_short} steps were cut short" if self.cut_short else "all ended")
         return 0
 
     def end(self) -> None:

@@ -263,3 +263,48 @@ def test_a_zombie_that_comes_back_after_its_lease_lapsed_writes_nothing(make_wor
     assert [s.request.lease.split("|")[0] for s in done if type(s.reply).__name__ == "Committed"] == ["winc2"]
     assert zombie.in_memory == []
     assert heir.in_memory == []
+
+
+@pytest.mark.parametrize("order", ["start first", "signal at once", "signal before a slot is free"])
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_a_command_to_queued_executions_opens_no_way_around_the_limit(
+    make_world: MakeWorld, order: str, seed: int | None
+) -> None:
+    world = make_world(job, audited=False, partitions=1, seed=seed)
+    watch = Watch(world)
+    world.shard(max_running=1)
+    world.start(job, "busy", seconds=100.0)
+    world.run(lambda: world.ledger.runs)
+    names = [f"e{n}" for n in range(10)]
+    for name in names:
+        world.start(job, name)
+        if order == "signal at once":
+            world.signal(name, "hello", 1)
+    if order != "signal at once":
+        world.run_for(1 if order == "start first" else 99.9)
+        for name in names:
+            world.signal(name, "hello", 1)
+    world.run(lambda: world.ended("busy", *names))
+    assert watch.most == 1
+    assert world.clock.monotonic() == pytest.approx(150, abs=1)
+    assert world.inbox() == []
+
+
+def test_further_doorbells_of_queued_executions_are_let_in_too_and_harm_nobody(make_world: MakeWorld) -> None:
+    world = make_world(job, audited=False, partitions=1)
+    watch = Watch(world)
+    shard = world.shard(max_running=2)
+    names = [f"e{n}" for n in range(8)]
+    for name in names:
+        world.start(job, name)
+        for _ in range(2):
+            bell = {"type": "start", "execution": name, "at": "1", "v": "1"}
+            world.client.xadd(world.keys.inbox(0), bell)
+    world.run(lambda: world.ended(*names))
+    world.run_for(1)
+    assert watch.most == 2
+    assert len(world.ledger.runs) == 8
+    assert world.inbox() == []
+    assert world.of_type(store_events.SweepFound) == []
+    assert world.dead_letters() == []
+    assert shard.in_memory == []

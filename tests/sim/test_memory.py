@@ -12,6 +12,9 @@ from sim.harness import SimShard, World
 from stepwell import Retry, StepFailed, current_step, flow, gather, sleep, step, wait_for
 from stepwell.actors import messages as m
 from stepwell.core import events
+from stepwell.core.checkpoint import oldest_first
+from stepwell.core.row import fields_of
+from stepwell.core.rules.steps import ATTEMPTS_KEPT, TRIM_EVERY
 
 MakeWorld = Callable[..., World]
 
@@ -172,3 +175,34 @@ def test_results_reach_the_flow_as_they_will_after_a_replay(make_world: MakeWorl
     world.run()
     first, second = seen
     assert first == second == ([(1, "a")], {"t": [1, 2], "3": "three"})
+
+
+def test_a_step_that_fails_for_long_keeps_in_memory_what_its_row_keeps(make_world: MakeWorld) -> None:
+    @step(retry=Retry(max_attempts=1000, base=1, factor=1, jitter=0))
+    async def hopeless() -> None:
+        raise ValueError("x" * 100)
+
+    @step(retry=Retry(max_attempts=30, base=40, factor=1, jitter=0, cap=40))
+    async def fails_seldom() -> None:
+        raise ValueError("y")
+
+    @flow
+    async def f() -> None:
+        await gather(hopeless(), fails_seldom())
+
+    world = make_world(f, audited=False)
+    shard = world.shard()
+    world.start(f, "e1")
+    most = 0
+    while world.clock.monotonic() < 900:
+        world.run_for(30)
+        actor = shard.actor("e1")
+        assert actor is not None
+        assert actor._machine is not None
+        cp = actor._machine.checkpoint
+        most = max(most, len(oldest_first(cp.attempts)))
+        kept = {name: raw for name, raw in fields_of(cp) if name.startswith("a:")}
+        assert kept == {name: raw for name, raw in world.row("e1").items() if name.startswith("a:")}
+    assert len([name for name in kept if "/hopeless:" in name]) == 2 * ATTEMPTS_KEPT
+    assert len([name for name in kept if "/fails_seldom:" in name]) == 23
+    assert most <= 2 * ATTEMPTS_KEPT + TRIM_EVERY + 23

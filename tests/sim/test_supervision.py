@@ -375,3 +375,26 @@ def test_an_execution_that_sleeps_out_of_memory_of_a_failed_actor_still_wakes(ma
     world.run()
     assert world.status("e1") == "completed"
     assert world.clock.monotonic() == pytest.approx(50, abs=0.01)
+
+
+def test_what_an_actor_failed_with_shows_no_password(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def secret(_text: str) -> Broken:
+        return Broken("can't connect to redis://user:hunter2@db/0, nor to https://x/?token=hunter2")
+
+    world = make_world(talks)
+    world.shard()
+    world.start(talks, "e1")
+    world.run()
+    break_machine(monkeypatch, 3, error=secret)  # type: ignore[arg-type]
+    command = world.signal("e1", "word", "go")
+    world.run()
+    assert world.status("e1") == "parked"
+    outcome = world.outcome("e1", command)
+    assert outcome is not None
+    shown = [caplog.text, str(world.row("e1")), str(world.dead_letters()), outcome.reason]
+    shown += [each.error for each in world.of_type(store_events.ActorFailed)]
+    for text in shown:
+        assert "can't connect to redis://" in text.replace("\\'", "'")
+        assert "hunter2" not in text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +145,53 @@ def test_a_full_server_loses_nothing_and_goes_on_when_there_is_room(served: Stag
         admin.config_set("maxmemory", "0")
         end_well(served, client, worker, ids)
         end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
+
+
+def test_a_server_that_a_script_keeps_busy_holds_everything_up_and_costs_no_attempt(
+    served: Stage, server: Server, admin: redis.Redis
+) -> None:
+    worker = served.worker().ready()
+    admin.config_set("lua-time-limit", 50)
+    with served.client() as client, server.admin() as blocked:
+        ids = hold_some(served, client, "go")
+        pipe = blocked.pipeline(transaction=False)
+        for each in admin.client_list():
+            if each["name"].startswith("stepwell-"):  # so that it has to connect to a server that is busy
+                pipe.execute_command("CLIENT", "KILL", "ID", each["id"])
+        pipe.eval("while true do end", 0)
+
+        def keep_busy() -> None:
+            with contextlib.suppress(redis.RedisError):
+                pipe.execute(raise_on_error=False)
+
+        thread = threading.Thread(target=keep_busy, daemon=True)
+        thread.start()
+        served.open("go")
+        served.eventually(lambda: in_trouble(worker, 3), "the worker notices")
+        admin.script_kill()
+        thread.join(60)
+        end_well(served, client, worker, ids)
+    assert "Traceback" not in worker.err
+
+
+def test_a_server_that_refuses_to_let_the_worker_in_for_a_while_is_waited_for(
+    served: Stage, server: Server, admin: redis.Redis
+) -> None:
+    worker = served.worker().ready()
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+        admin.execute_command("ACL", "SETUSER", "default", "-client|setname")
+        for each in admin.client_list():
+            if each["name"].startswith("stepwell-"):
+                admin.execute_command("CLIENT", "KILL", "ID", each["id"])
+        served.open("go")
+        served.eventually(lambda: in_trouble(worker, 3), "the worker notices")
+        served.eventually(lambda: "no connection to Redis: " in worker.err, "it says why")
+        assert worker.process.poll() is None
+        assert PASSWORD not in worker.err
+        admin.execute_command("ACL", "SETUSER", "default", "+client|setname")
+        end_well(served, client, worker, ids)
+    assert "Traceback" not in worker.err
 
 
 def test_forgotten_scripts_are_sent_again(served: Stage, admin: redis.Redis) -> None:

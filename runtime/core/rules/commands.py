@@ -63,7 +63,17 @@ def signal(cp: Checkpoint, event: SignalSent) -> Step:
     seq = cp.signal_seq + 1
     kept = Signal(event.name, payload, event.now)
     cp = replace(cp, signal_seq=seq, signals={**cp.signals, seq: kept})
-    return _apply(cp, event, "signal", [Write(f"s:{seq}", encode(kept))])
+    return _apply(cp, event, "signal", [Write(f"s:{seq}", encode(kept))], _why_kept(cp, event.name))
+
+
+def _why_kept(cp: Checkpoint, name: str) -> str:
+    """Tells a sender who mistyped the name what is waited for instead."""
+    waits = {op.name for op in cp.open.values() if op.kind == SIGNAL}
+    if name in waits:
+        return f"it is {cp.status}, so the signal is kept until it goes on"
+    others = sorted(waits)
+    now = f" (it waits for {', '.join(map(repr, others))})" if others else ""
+    return f"nothing waits for {name!r} now{now}, so it is kept until something does"
 
 
 def cancel(cp: Checkpoint, event: CancelAsked) -> Step:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from stepwell.core import events
-from stepwell.core.checkpoint import Checkpoint
+from stepwell.core.checkpoint import Checkpoint, newest_first
 from stepwell.core.effects import ArmTimer, DisarmTimer, Effect, Emit, Erase, StartAttempt, Write
 from stepwell.core.inputs import Begin, Declaration, FlowRaised, FlowReturned, Moved, ParkAsked
-from stepwell.core.records import SIGNAL, STEP, FailedStep, LeftOpen, OpenOp, TerminalError, encode
+from stepwell.core.records import SIGNAL, STEP, FailedStep, LeftOpen, OpenOp, TerminalError, decode_fact, encode
 from stepwell.core.rules.facts import Step, cancel_now, record, wind_up
 from stepwell.core.status import (
     CANCELLED,
@@ -112,8 +112,10 @@ def _end(cp: Checkpoint, end: FlowReturned | FlowRaised, now: int) -> Step:
     if cp.signals and cp.status != ERROR:  # a retry may come to the waits they are for
         effects += [Erase(f"s:{seq}") for seq in cp.signals]
         cp = replace(cp, signals={})
-    effects.append(Emit(events.ExecutionEnded(cp.execution_id, cp.meta.flow, cp.status, reason, duration)))
-    return cp, effects
+    told = events.ExecutionEnded(cp.execution_id, cp.meta.flow, cp.status, reason, duration)
+    if cp.error is not None:
+        told = replace(told, error_type=cp.error.type, message=cp.error.message, detail=cp.error.detail)
+    return cp, [*effects, Emit(told)]
 
 
 def _terminal_error(cp: Checkpoint, end: FlowRaised, now: int) -> TerminalError:
@@ -135,8 +137,17 @@ def _terminal_error(cp: Checkpoint, end: FlowRaised, now: int) -> TerminalError:
         open={p: op for p, op in left_behind.items() if op.status != STEP_COMPLETED},
         wound=tuple(p for p, op in left_behind.items() if op.status == STEP_COMPLETED),
         compensated=compensated,
-        detail=end.detail,
+        detail=end.detail or _place_of(cp, path),
     )
+
+
+def _place_of(cp: Checkpoint, path: str) -> str:
+    """Where the step at `path` failed, as its fact has it."""
+    for name, raw in newest_first(cp.facts):
+        if name == path:
+            failure = decode_fact(raw).error
+            return "" if failure is None else failure.where
+    return ""
 
 
 def park(cp: Checkpoint, event: ParkAsked) -> Step:

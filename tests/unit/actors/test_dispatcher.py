@@ -194,6 +194,16 @@ def test_an_actor_at_rest_keeps_the_place_of_the_doorbell_that_is_on_its_way_to_
     assert stage.count(Load) == 2
 
 
+def test_a_doorbell_of_an_execution_that_has_an_actor_waits_for_a_slot_too() -> None:
+    stage = Stage(running_max=1)
+    actor = Box()
+    stage.tell(stage.command("e1"), m.RowRead("e1", ROW), m.Spawned("e1", actor), stage.bell("e2"))  # type: ignore[arg-type]
+    stage.tell(stage.bell("e1"))
+    assert [type(mail) for mail in actor.told] == [m.CommandMail]
+    stage.tell(m.RowRead("e2", Loaded({})))
+    assert [type(mail) for mail in actor.told] == [m.CommandMail, m.Doorbell]
+
+
 def test_a_second_doorbell_of_a_queued_execution_is_passed_on_too() -> None:
     stage = Stage(running_max=1)
     stage.tell(stage.bell("busy"), stage.bell("e1"), stage.bell("e1"))

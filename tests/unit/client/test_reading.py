@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stepwell.client import reading
@@ -108,4 +109,13 @@ def test_living_workers_are_told_with_their_flows(world):
     world.worker("w1", checkout={"n": True})
     world.worker("w2", age_ms=60_000)
     (worker,) = world.run(world.talk.workers())
-    assert (worker["id"], worker["flows"]) == ("w1", {"checkout": {"parameters": {"n": True}}})
+    assert (worker["id"], worker["host"], worker["pid"], worker["flows"]) == ("w1", "", None, ["checkout"])
+
+
+def test_a_workers_host_and_process_can_be_read(world):
+    world.worker("w1", checkout={"n": True}, refill={})
+    beat = msgspec.json.decode(world.redis.hget(world.keys.workers, "w1"))
+    beat["host"] = "shop-1/4026531836,0f3c-boot,4711,99"
+    world.redis.hset(world.keys.workers, "w1", msgspec.json.encode(beat))
+    (worker,) = world.run(world.talk.workers())
+    assert worker == {"id": "w1", "host": "shop-1", "pid": 4711, "at": beat["at"], "flows": ["checkout", "refill"]}

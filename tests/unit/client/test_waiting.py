@@ -171,7 +171,7 @@ def test_a_row_that_stays_away_ends_the_wait(world):
 
 def test_a_timeout_says_that_nobody_works(world):
     world.start()
-    with pytest.raises(TimeoutError, match="within 2 s: it is queued, no worker is running"):
+    with pytest.raises(TimeoutError, match="within 2 s: it is queued; no worker is running: start one with `stepwell run FILE`"):
         result(world, timeout=2)
     assert world.clock.monotonic() == 2
     world.worker(checkout={})
@@ -179,10 +179,26 @@ def test_a_timeout_says_that_nobody_works(world):
         result(world, timeout=2)
 
 
-def test_a_timeout_says_why_an_execution_is_parked(world):
+@pytest.mark.parametrize("status", ["running", "waiting", "parked"])
+def test_a_timeout_says_that_nobody_works_whatever_is_waited_for(world, status):
     world.start()
-    world.fail(status="parked", type="code diverged", message="recorded charge, found ship")
-    with pytest.raises(TimeoutError, match=r"parked \(code diverged: recorded charge, found ship\); .* retry it"):
+    world.fail(status=status, type="crashed", message="boom")
+    with pytest.raises(TimeoutError, match=f"it is {status}.*; no worker is running: start one"):
+        result(world, timeout=2)
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("code diverged", r"run code that fits the record .*, then: stepwell retry e1$"),
+        ("not deployed here", r"run a worker that has its flow: it goes on then$"),
+    ],
+)
+def test_a_timeout_says_why_an_execution_is_parked_and_what_to_do(world, reason, advice):
+    world.worker(checkout={})
+    world.start()
+    world.fail(status="parked", type=reason, message="found ship")
+    with pytest.raises(TimeoutError, match=rf"parked \({reason}: found ship\); to do: {advice}"):
         result(world, timeout=1)
 
 

@@ -133,28 +133,29 @@ WENT_ON = (
     "the flow went on after that failure (compensated): a retry would undo what it did since; start a new execution"
 )
 PATHS = "code diverged: the record has signal approval at wait, but the code has signal another there"
+KEPT = "nothing waits for 'approval' now, so it is kept until something does"
 
 # situation, command -> applied?, status afterwards, reason ("signal of local refused: " and the like come before).
 TABLE: dict[tuple[Situation, Command], tuple[bool, str, str]] = {
-    (queued, say_signal): (True, "queued", ""),
+    (queued, say_signal): (True, "queued", KEPT),
     (queued, say_cancel): (True, "cancelled", ""),
     (queued, say_retry): (False, "queued", "it has not begun yet and starts by itself"),
-    (running, say_signal): (True, "running", ""),
+    (running, say_signal): (True, "running", KEPT),
     (running, say_cancel): (True, "running", ""),
     (running, say_retry): (False, "running", "nothing is backing off; it is at shaky (running)"),
-    (backing_off, say_signal): (True, "waiting", ""),
+    (backing_off, say_signal): (True, "waiting", KEPT),
     (backing_off, say_cancel): (True, "cancelled", ""),
     (backing_off, say_retry): (True, "running", ""),
     (signal_wait, say_signal): (True, "completed", ""),
     (signal_wait, say_cancel): (True, "cancelled", ""),
     (signal_wait, say_retry): (False, "waiting", "nothing is backing off; it is at wait (waiting)"),
-    (sleeping, say_signal): (True, "waiting", ""),
+    (sleeping, say_signal): (True, "waiting", KEPT),
     (sleeping, say_cancel): (True, "cancelled", ""),
     (sleeping, say_retry): (False, "waiting", "nothing is backing off; it is at sleep (waiting)"),
-    (parked, say_signal): (True, "parked", ""),
+    (parked, say_signal): (True, "parked", KEPT),
     (parked, say_cancel): (True, "cancelled", ""),
     (parked, say_retry): (False, "parked", PATHS),
-    (parked_and_fixed, say_signal): (True, "parked", ""),
+    (parked_and_fixed, say_signal): (True, "parked", KEPT),
     (parked_and_fixed, say_cancel): (True, "cancelled", ""),
     (parked_and_fixed, say_retry): (True, "waiting", ""),
     (completed, say_signal): (False, "completed", ENDED.format("completed")),
@@ -335,3 +336,26 @@ def test_a_cancel_that_comes_while_a_failing_gather_winds_up_is_not_lost() -> No
     run.finish("gather.1/shaky")
     assert seen == ["failed", "cancelled"]
     assert run.checkpoint.status == "cancelled"
+
+
+def test_a_signal_that_is_kept_says_what_is_waited_for_instead() -> None:
+    @flow
+    async def approvals() -> object:
+        return await wait_for("approval")
+
+    run = local_execution(approvals)
+    outcome = run.signal("aproval", 1)
+    told = "nothing waits for 'aproval' now (it waits for 'approval'), so it is kept until something does"
+    assert outcome == Outcome(True, "waiting", told)
+    assert run.signal("approval", 2) == Outcome(True, "completed", "")
+
+
+def test_a_signal_for_a_parked_wait_says_that_it_is_parked() -> None:
+    @flow
+    async def approvals() -> object:
+        return await wait_for("approval")
+
+    run = local_execution(approvals)
+    run.feed(inputs.ParkAsked(run.now_ms, "crashed", "boom"))
+    outcome = run.signal("approval", 1)
+    assert outcome == Outcome(True, "parked", "it is parked, so the signal is kept until it goes on")

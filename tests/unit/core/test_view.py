@@ -100,7 +100,12 @@ def test_an_execution_that_backs_off_shows_its_attempts_and_when_the_next_is_due
                     "n": 1,
                     "started_at": begin + 1000,
                     "ended_at": begin + 1000,
-                    "error": {"type": "OSError", "message": "down", "reason": ""},
+                    "error": {
+                        "type": "OSError",
+                        "message": "down",
+                        "reason": "",
+                        "where": "core/test_view.py:20 in shaky",
+                    },
                     "due_at": begin + 1200,
                 }
             ],
@@ -172,7 +177,9 @@ def test_a_failed_execution_shows_what_failed_and_what_a_retry_brings_back() -> 
         "gather.2/wait": ("waiting", 0),
     }
     assert shown["open"] == {}
-    assert failed["error"] == {"type": "FatalError", "message": "no such card", "reason": "fatal"}
+    where = "core/test_view.py:31 in fatal"
+    assert failed["error"] == {"type": "FatalError", "message": "no such card", "reason": "fatal", "where": where}
+    assert error["detail"] == where
     assert step_of(shown, "gather.1/shaky")["status"] == "cancelled"
 
 
@@ -225,3 +232,17 @@ def test_an_empty_row_is_unreadable_and_not_a_crash() -> None:
     shown = view("gone", {})
     assert shown["unreadable"] == "the field meta is missing"
     assert shown["steps"] == []
+
+
+def test_signals_that_nothing_waits_for_yet_are_shown() -> None:
+    run = local_execution(order, {"fails": 0})
+    run.signal("approval", {"by": "ann"})
+    run.signal("other")
+    kept = run.show()["signals"]
+    assert kept == [
+        {"name": "approval", "at": run.now_ms, "payload": {"by": "ann"}},
+        {"name": "other", "at": run.now_ms, "payload": None},
+    ]
+    run.row["s:9"] = b"{"
+    assert run.show()["signals"] == kept
+    assert "s:9" in run.show()["unreadable"]

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.core.errors import FlowLoadError
+from stepwell import flow, step
+from stepwell.core.errors import DefinitionError, FlowLoadError
 from stepwell.flow.loader import load
+from stepwell.flow.registry import Registry
 
 FLOW = """
 from stepwell import flow
@@ -51,28 +53,28 @@ def refusal(*targets: str) -> str:
 def test_a_file_and_a_module_give_their_flows(write: Write) -> None:
     file = write("shop_flows.py", FLOW.format(name="checkout"))
     write("depot/flows.py", FLOW.format(name="refill"))
-    assert sorted(flow.name for flow in load([str(file), "depot.flows"])) == ["checkout", "refill"]
+    assert sorted(each.name for each in load([str(file), "depot.flows"])) == ["checkout", "refill"]
 
 
 def test_a_files_module_is_known_by_its_stem(write: Write) -> None:
     file = write("elsewhere/named_flows.py", FLOW.format(name="checkout"))
-    [flow] = load([str(file)])
-    assert flow.fn.__module__ == "named_flows"
-    assert sys.modules["named_flows"].checkout is flow
+    [found] = load([str(file)])
+    assert found.fn.__module__ == "named_flows"
+    assert sys.modules["named_flows"].checkout is found
 
 
 def test_a_files_neighbours_can_be_imported(write: Write) -> None:
     write("elsewhere/their_helpers.py", FLOW.format(name="helped"))
     file = write("elsewhere/their_flows.py", "from their_helpers import helped")
-    assert [flow.name for flow in load([str(file)])] == ["helped"]
+    assert [each.name for each in load([str(file)])] == ["helped"]
 
 
 def test_a_file_inside_a_package_may_import_relatively(write: Write) -> None:
     write("warehouse/__init__.py", "")
     write("warehouse/parts.py", FLOW.format(name="pack"))
     file = write("warehouse/all_flows.py", "from .parts import pack")
-    [flow] = load([str(file)])
-    assert flow.fn.__module__ == "warehouse.parts"
+    [found] = load([str(file)])
+    assert found.fn.__module__ == "warehouse.parts"
     assert "warehouse.all_flows" in sys.modules
 
 
@@ -149,7 +151,7 @@ def test_two_flows_of_one_name(write: Write) -> None:
     write("first_flows.py", FLOW.format(name="checkout"))
     write("second_flows.py", FLOW.format(name="checkout"))
     message = refusal("first_flows.py", "second_flows.py")
-    assert "two flows are named 'checkout' (in first_flows and second_flows)" in message
+    assert "two flows are named 'checkout' (line 4 of first_flows.py and line 4 of second_flows.py)" in message
 
 
 @pytest.mark.parametrize("name", ["json.py", "stepwell.py", "smtplib.py"])
@@ -167,3 +169,90 @@ def test_two_files_of_one_stem(write: Write) -> None:
 def test_a_file_with_a_dot_in_its_stem(write: Write) -> None:
     write("my.flows.py", FLOW.format(name="checkout"))
     assert "dot in its name" in refusal("my.flows.py")
+
+
+TWO_STEPS = """
+from stepwell import flow, step
+
+@step
+def charge() -> None: ...
+
+@step(name="charge")
+def bill() -> None: ...
+
+@flow
+async def checkout() -> None: ...
+"""
+
+
+def test_two_steps_of_one_name_are_named_with_their_lines(write: Write) -> None:
+    write("twin_flows.py", TWO_STEPS)
+    told = "two steps of twin_flows are named 'charge' (line 4 of twin_flows.py and line 7 of twin_flows.py)"
+    assert told in refusal("twin_flows.py")
+
+
+ODD_TYPES = """
+import threading
+from dataclasses import dataclass
+from stepwell import flow, step
+
+class Card: ...
+
+@dataclass
+class One:
+    card: Card
+
+@dataclass
+class Two:
+    n: int
+
+@step
+def charge() {result}: ...
+
+@flow
+async def checkout(order: {order}, card: Card | None = None) -> None: ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "result", "said"),
+    [
+        ("Card", "", "flow checkout: no input can give its parameter 'order': JSON can't be turned into a Card"),
+        ("list[One]", "", "parameter 'order': JSON can't be turned into a Card"),
+        ("One | Two", "", "parameter 'order': Type unions may not contain more than one dataclass"),
+        ("int", "-> Card", "step charge (line 15 of odd_flows.py): its result can't be stored: JSON can't be"),
+        ("int", "-> dict[str, Card] | None", "its result can't be stored: JSON can't be turned into a Card"),
+    ],
+)
+def test_annotations_that_no_record_could_hold_are_refused_at_load(
+    write: Write, order: str, result: str, said: str
+) -> None:
+    write("odd_flows.py", ODD_TYPES.format(order=order, result=result))
+    assert said in refusal("odd_flows.py")
+
+
+def test_annotations_that_a_record_can_hold_are_loaded(write: Write) -> None:
+    write("good_flows.py", ODD_TYPES.format(order="dict[str, list[Two]]", result="-> object"))
+    assert len(load(["good_flows.py"])) == 1
+
+
+@pytest.mark.parametrize("name", ["api.json", "flows.yaml", "lost.yml", "setup.toml"])
+def test_a_document_is_no_file_of_flows(write: Write, name: str) -> None:
+    if not name.startswith("lost"):
+        write(name, "{}")
+        assert f"{name} is no Python: flows are functions with @flow in a .py file" in refusal(name)
+    else:
+        assert "there is no file lost.yml" in refusal(name)
+
+
+def test_a_single_flow_is_a_registry_and_a_step_is_none() -> None:
+    @flow
+    async def alone() -> None: ...
+
+    @step
+    def charge() -> None: ...
+
+    assert [each.name for each in Registry(alone)] == ["alone"]
+    for given in (charge, [charge]):
+        with pytest.raises(DefinitionError, match="'charge' is a step: await it in a function decorated with @flow"):
+            Registry(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import timedelta
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_two_waits_for_one_name_are_served_in_their_order() -> None:
 def test_a_wait_that_times_out_is_an_error_that_the_flow_may_catch() -> None:
     run = local_execution(patient)
     run.step_once()
-    assert run.run().result() == "no: no signal came for wait within 7200 s"
+    assert run.run().result().endswith("did not come within 7200 s (wait)")
     assert run.now_ms == START_MS + 7_200_000
     assert run.show()["waits"][0]["status"] == "timed_out"
 
@@ -237,3 +238,10 @@ def test_completed_executions_keep_no_signals() -> None:
     run.signal("approval")
     assert run.ended
     assert [field for field in run.row if field.startswith("s:")] == []
+
+
+def test_a_timeout_names_its_signal_and_keeps_its_facts_when_it_is_pickled() -> None:
+    error = SignalTimeout("gather.1/wait", 2, "go")
+    assert str(error) == "signal 'go' did not come within 2 s (gather.1/wait)"
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.path, again.seconds, again.name) == (str(error), "gather.1/wait", 2, "go")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell.core import events
 from stepwell.flow.context import StepContext
@@ -58,15 +59,34 @@ def test_a_failed_attempt_is_logged_with_its_real_delay_and_due_time(failed: eve
     assert line == (
         "2026-01-05T09:30:00.125Z WARNING attempt 2 of 5 failed, next in 0.812 s execution=order-7 flow=checkout"
         ' path=charge#2 attempt=2 max_attempts=5 error="HttpError: POST https://pay.example/charges answered 503"'
-        " delay_s=0.812 due=2026-01-05T09:30:00.125Z asked=False key=order-7:t0"
+        " delay_s=0.812 due=2026-01-05T09:30:00.125Z key=order-7:t0"
     )
 
 
 def test_json_lines_carry_the_same_fields_with_their_types(failed: events.AttemptFailed) -> None:
     line = json.loads(lines_of(failed, as_json=True)[1])
     assert (line["time"], line["level"]) == ("2026-01-05T09:30:00.125Z", "WARNING")
-    assert (line["attempt"], line["max_attempts"], line["delay_s"], line["asked"]) == (2, 5, 0.812, False)
+    assert (line["attempt"], line["max_attempts"], line["delay_s"]) == (2, 5, 0.812)
+    assert "retry_after" not in line
     assert line["due"] == utc_ms(failed.due_at)
+
+
+def test_a_delay_that_the_error_asked_for_is_marked(failed: events.AttemptFailed) -> None:
+    asked = replace(failed, asked=True)
+    assert " retry_after=true key=" in lines_of(asked)[1]
+    assert json.loads(lines_of(asked, as_json=True)[1])["retry_after"] is True
+
+
+def test_an_execution_that_failed_is_an_error_with_its_reason_and_place() -> None:
+    ended = events.ExecutionEnded(
+        "order-7", "checkout", "error", "flow raised", 1500, "KeyError", "'total'", "shop/flows.py:12 in checkout"
+    )
+    made, line = lines_of(ended)
+    assert made.levelno == logging.ERROR
+    assert line.endswith(
+        'execution ended: error execution=order-7 flow=checkout status=error reason="flow raised"'
+        " error=\"KeyError: 'total'\" where=\"shop/flows.py:12 in checkout\" duration_s=1.5"
+    )
 
 
 def test_levels_follow_what_a_person_has_to_do(one_of_each: list[events.Event]) -> None:
@@ -89,7 +109,7 @@ def test_levels_follow_what_a_person_has_to_do(one_of_each: list[events.Event]) 
         "StepInterrupted": logging.WARNING,
         "ResultDropped": logging.WARNING,
         "ExecutionParked": logging.ERROR,
-        "ExecutionEnded": logging.INFO,
+        "ExecutionEnded": logging.ERROR,
         "CommandDone": logging.INFO,
     }
 

@@ -1,0 +1,54 @@
+"""Notices flow code that holds the scheduler: all executions of the shard wait meanwhile, so somebody must be told."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+
+from stepwell.actors.kit.scheduler import ThreadScheduler
+
+logger = logging.getLogger("stepwell.watchdog")
+HELD_SECONDS_MAX = 2.0
+
+
+class Watchdog:
+    """Looks at who is at work on the scheduler's thread, and since when. `look` is called now and then."""
+
+    def __init__(
+        self,
+        scheduler: ThreadScheduler,
+        monotonic: Callable[[], float],
+        frames: Callable[[], Mapping[int, FrameType]] = sys._current_frames,
+    ) -> None:
+        self._scheduler = scheduler
+        self._monotonic = monotonic
+        self._frames = frames
+        self._told: tuple[str, float] | None = None
+
+    def problem(self) -> str:
+        """Who holds the scheduler, for how long, and where in the code; empty while nobody does."""
+        current = self._scheduler.current
+        if current is None or self._monotonic() - current[1] < HELD_SECONDS_MAX:
+            return ""
+        name, since = current
+        return (
+            f"{name} has held the scheduler for {self._monotonic() - since:.0f} s {self._place()};"
+            " all executions wait: move what takes long out of the flow and into a @step"
+        )
+
+    def look(self) -> None:
+        """Warn once for each time that somebody holds the scheduler."""
+        current = self._scheduler.current
+        problem = self.problem()
+        if problem and current != self._told:
+            self._told = current
+            logger.warning("%s", problem)
+
+    def _place(self) -> str:
+        thread = self._scheduler.timer_heap.thread
+        frame = None if thread is None else self._frames().get(thread)
+        if frame is None:
+            return "somewhere"
+        return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -1,0 +1,196 @@
+"""The composition root: what each lease round does, and an end in good order whatever has failed before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import fakeredis
+import msgspec
+import pykka
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from stepwell import flow, step
+from stepwell.actors.bus import Bus
+from stepwell.flow.registry import Registry
+from stepwell.store import scripts
+from stepwell.store.namespace import open_namespace
+from stepwell.worker import shard as shard_module
+from stepwell.worker.shard import RunningShard, ShardParts
+
+HANG_SECONDS = 20.0
+
+
+@step
+async def fine() -> int:
+    return 1
+
+
+@flow
+async def calm() -> int:
+    return await fine()
+
+
+class Stage:
+    """A shard on a server in memory; it notes why it failed."""
+
+    def __init__(self) -> None:
+        self.server = fakeredis.FakeServer(version=(6, 2))
+        self.client = self.connect("test")
+        self.namespace = open_namespace(self.client, "t", 4, bytes(32), new_secret=lambda: bytes(32))
+        self.keys = self.namespace.keys
+        self.failures: list[str] = []
+        self.failed = threading.Event()
+        self.shard = RunningShard(
+            ShardParts(
+                namespace=self.namespace,
+                registry=Registry([calm]),
+                connect=self.connect,
+                bus=Bus(),
+                observer=lambda _event: None,
+                worker_name="me",
+                max_running=10,
+                threads=2,
+                on_failure=self.fail,
+                on_dead_letter=lambda _message, _name: None,
+                on_trouble=lambda: None,
+            )
+        )
+
+    def connect(self, _name: str) -> redis.Redis:
+        return fakeredis.FakeRedis(server=self.server, retry=Retry(NoBackoff(), 0), socket_timeout=3)
+
+    def fail(self, reason: str) -> None:
+        self.failures.append(reason)
+        self.failed.set()
+
+    @property
+    def held(self) -> int:
+        """How many partitions are held at the server."""
+        return sum(self.client.exists(part.lease) for part in self.keys.parts)
+
+    @property
+    def heartbeats(self) -> dict[str, Any]:
+        found = self.client.hgetall(self.keys.workers)
+        return {name.decode(): msgspec.json.decode(beat) for name, beat in found.items()}
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.shard.runner._loop.close()  # of a shard that was never started
+
+
+def test_a_lease_round_reads_no_file_of_the_package(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_package: str) -> None:
+        raise FileNotFoundError("the package is being upgraded")
+
+    monkeypatch.setattr(scripts, "files", gone)
+    stage.shard._leases.round()
+    assert stage.held == 4
+    stage.client.delete(stage.keys.meta)  # also where the namespace is written anew, and scripts are loaded again
+    stage.client.script_flush()
+    stage.shard._leases.round()
+    assert stage.client.hget(stage.keys.meta, "partitions") == b"4"
+    assert list(stage.heartbeats) == ["me"]
+
+
+def test_a_heartbeat_has_the_servers_time_and_not_a_clock_that_is_still_catching_up(stage: Stage) -> None:
+    leases = stage.shard._leases
+    now = [1_700_000_000_000]
+    leases._store.server_time_ms = lambda: now[0]  # type: ignore[method-assign]
+    leases.round()
+    for lag_ms in (-3_600_000, -9_000, 9_000, 3_600_000):
+        now[0] += lag_ms
+        leases.round()
+        assert stage.heartbeats["me"]["at"] == now[0]
+
+
+def test_heartbeats_of_workers_that_are_long_gone_are_cleared_away_now_and_then(stage: Stage) -> None:
+    leases = stage.shard._leases
+    stage.client.hset(stage.keys.workers, "old", b'{"at": 1}')
+    leases.round()
+    assert list(stage.heartbeats) == ["me"]
+    stage.client.hset(stage.keys.workers, "old", b'{"at": 1}')
+    leases.round()
+    assert "old" in stage.heartbeats, "not each time"
+    stage.shard._forget_due = 0.0
+    leases.round()
+    assert list(stage.heartbeats) == ["me"]
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("broken", ["dispatcher", "supervisor", "scheduler", "stepwell-inbox", "stepwell-mirror"])
+def test_a_shard_ends_in_good_order_after_any_part_has_failed(
+    stage: Stage, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_module, "FLUSH_SECONDS", 0.2)
+    shard = stage.shard
+
+    def crash(*_: object) -> None:
+        raise RuntimeError("on purpose, at redis://:hunter2@db")
+
+    if broken == "scheduler":
+        monkeypatch.setattr(shard.scheduler.timer_heap, "fire", crash)
+    elif broken == "stepwell-inbox":
+        monkeypatch.setattr(shard._loops[1], "_run_once", crash)
+    elif broken == "stepwell-mirror":
+        monkeypatch.setattr(shard._loops[0], "_run_once", crash)
+    shard.start()
+    if broken in ("dispatcher", "supervisor"):
+        getattr(shard._context, broken).tell("nonsense")
+    assert stage.failed.wait(HANG_SECONDS)
+    assert stage.held == 4
+    shard.drain(0.0, threading.Event())
+    shard.stop()
+    assert stage.held == 0
+    assert stage.heartbeats == {}
+    assert stage.failures[0].startswith(f"{broken} failed: ")
+    assert "hunter2" not in "".join(stage.failures)
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("error", [pykka.ActorDeadError("gone"), pykka.Timeout("slow")], ids=["dead", "slow"])
+def test_a_drain_gives_up_on_a_dispatcher_that_does_not_answer(
+    stage: Stage, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard = stage.shard
+    shard.start()
+
+    class Silent:
+        def tell(self, _message: object) -> None: ...
+
+        def ask(self, _message: object, **_options: object) -> None:
+            raise error
+
+    shard._context.dispatcher = Silent()  # type: ignore[assignment]
+    shard.drain(0.0, threading.Event())
+    assert "may not be written" in caplog.text
+    shard.stop()
+    assert stage.held == 0
+
+
+@pytest.mark.threads
+def test_partitions_are_given_back_also_where_the_threads_do_not_end_well(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = stage.shard
+    shard.start()
+    stop = shard.scheduler.stop
+
+    def stop_and_raise(timeout: float) -> bool:
+        stop(timeout)
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(shard.scheduler, "stop", stop_and_raise)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        shard.stop()
+    assert stage.held == 0
+    shard._gone.set()
+    shard.mirror.wake()
+    shard.runner.stop(1.0)
