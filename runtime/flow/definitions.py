@@ -152,7 +152,8 @@ def step(
     Args:
         name: name of the step; the function's by default.
         retry: policy for failed attempts.
-        timeout: seconds (or a timedelta) for one attempt; a longer one fails with `StepTimeout` when it has ended.
+        timeout: seconds (or a timedelta) for one attempt. An async body is cancelled then and fails with
+            `StepTimeout`; a sync one can't be stopped: it is waited for, and if it returns, its result counts.
 
     Raises:
         DefinitionError, InvalidName: the declaration is wrong.

@@ -134,7 +134,7 @@ def _foreign(info: object, inside: tuple[object, ...]) -> str:
     if isinstance(info, msgspec.inspect.CustomType):
         if cls is object or hasattr(cls, "model_validate"):
             return ""
-        return f"JSON can't be turned into a {getattr(cls, '__qualname__', cls)}; take plain data or a dataclass"
+        return f"JSON can't be turned into a {getattr(cls, '__qualname__', cls)}; use plain data or a dataclass"
     if cls is not None and cls in inside:
         return ""
     parts: list[object] = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type")]

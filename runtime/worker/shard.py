@@ -93,7 +93,7 @@ class RunningShard:
             parts.observer,
             is_dead,
             self._tick,
-            parts.on_trouble,
+            self._trouble,
         )
         self.mirror = Mirror(
             Link(clients["mirror"], keys, scripts),
@@ -155,7 +155,7 @@ class RunningShard:
 
     @property
     def seconds_since_tick(self) -> float:
-        """Seconds since leases were last renewed: the shard's heartbeat."""
+        """Seconds since the last round of renewals, failed ones included: the shard's heartbeat."""
         return self.clock.monotonic() - self._ticked
 
     @property
@@ -256,6 +256,11 @@ class RunningShard:
         if self._ticked >= self._forget_due:
             self._workers.forget_silent(server_ms)
             self._forget_due = self._ticked + FORGET_SECONDS
+
+    def _trouble(self) -> None:
+        """A round that failed is a sign of life too: a shard without its server is unready, not dead."""
+        self._ticked = self.clock.monotonic()
+        self._parts.on_trouble()
 
     def _tell_standing(self) -> None:
         """Say when another worker holds everything, and when we take over from it."""

@@ -86,7 +86,7 @@ class Telemetry:
         silent = None if shard is None else shard.seconds_since_tick
         if silent is None or silent <= SILENCE_SECONDS_MAX:
             return ""
-        return f"the shard has not renewed its leases for {silent:.1f} s"
+        return f"the thread that renews leases has not come round for {silent:.1f} s"
 
     def _ready(self) -> str:
         shard = self._shard

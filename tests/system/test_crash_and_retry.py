@@ -115,7 +115,9 @@ def test_a_step_that_always_fails_is_tried_with_growing_delays_and_then_named(
     assert step["key"] == runs[0].key
     assert [stage.journal.attempts("hopeless-1", path) for path in before] == [[1]] * len(before)
     for earlier, after in pairwise(step["attempts"]):
+        where = earlier["error"].pop("where")
         assert earlier["error"] == {"type": "ValueError", "message": "always", "reason": ""}
+        assert where.endswith(" in hopeless")
         assert after["started_at"] >= earlier["due_at"]
     assert step["attempts"][-1]["due_at"] is None
     assert worker.metric("stepwell_terminal_failures_total", reason="exhausted") == 1

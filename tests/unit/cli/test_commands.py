@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,26 @@ from stepwell.core.errors import (
     StoreUnreachable,
     UnknownFlow,
 )
+from stepwell.flow.lint import lint
+from stepwell.flow.loader import load
 
 FAILURE = {"type": "StepFailed", "message": "step charge failed", "attempts": 5, "failed_step": None, "open": {}}
+
+
+def view(**changes: Any) -> dict[str, Any]:
+    given = {"id": "A1", "flow": "checkout", "status": "running", "input": None, "result": None, "rev": 1}
+    empty = {"steps": [], "waits": [], "open": {}, "error": None, "created_at": 0}
+    return {**given, **empty, **changes}
+
+
+def step(path: str, status: str, declared: int, *attempts: dict[str, Any]) -> dict[str, Any]:
+    kept = {"attempts": list(attempts), "declared_at": declared, "interruptions": 0}
+    return {"path": path, "status": status, "key": "A1:ab", **kept}
+
+
+def attempt(n: int, started: int, ended: int, error: str) -> dict[str, Any]:
+    failure = {"type": "HttpError", "message": error, "reason": "", "where": ""}
+    return {"n": n, "started_at": started, "ended_at": ended, "error": failure, "due_at": None}
 
 
 class FakeClient:
@@ -87,8 +106,44 @@ def test_start_and_wait_for_a_failure_exits_with_1_and_says_why(run: Run) -> Non
     assert (code, out) == (1, "")
     assert err.splitlines() == [
         "stepwell: execution A1 failed: StepFailed: step charge failed",
-        "look at it: stepwell show A1; try it again: stepwell retry A1",
+        "look at it: stepwell show A1",
+        "to do: mend the cause, then: stepwell retry A1 (the same keys, a fresh budget)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"compensated": True}, "start another execution: the flow went on after that failure"),
+        ({"type": "InvalidInput", "detail": ""}, "start another execution with an input that fits"),
+    ],
+)
+def test_a_failure_that_a_retry_can_not_mend_is_not_sent_into_one(
+    run: Run, changes: dict[str, Any], advice: str
+) -> None:
+    error = ExecutionFailed("A1", {**FAILURE, **changes})
+    for command in (["result", "A1"], ["start", "checkout", "--id", "A1", "--wait"]):
+        assert f"to do: {advice}" in run(FakeClient(result=error), *command)[2]
+
+
+@pytest.mark.parametrize("status", ["queued", "running", "waiting", "paused", "parked"])
+def test_looking_at_what_has_not_ended_says_that_no_worker_runs(run: Run, status: str) -> None:
+    shown = view(status=status)
+    told = "no worker is running: start one with `stepwell run FILE`"
+    assert run(FakeClient(describe=shown, workers=[]), "show", "A1")[2] == f"{told}\n"
+    assert run(FakeClient(list=[{**LISTED, "status": status}], workers=[]), "list")[2] == f"{told}\n"
+    idle = FakeClient(describe=shown, workers=[], result=1)
+    assert run(idle, "result", "A1") == (0, "1\n", f"execution A1 is {status}; {told}\n")
+    busy = FakeClient(describe=shown, list=[{**LISTED, "status": status}], result=1)
+    for command in (["show", "A1"], ["list"], ["result", "A1"]):
+        assert run(busy, *command)[2] == ""
+
+
+@pytest.mark.parametrize("status", ["completed", "error", "cancelled"])
+def test_what_has_ended_needs_no_worker(run: Run, status: str) -> None:
+    client = FakeClient(describe=view(status=status), list=[{**LISTED, "status": status}], workers=[], result=1)
+    for command in (["show", "A1"], ["list"], ["result", "A1"]):
+        assert run(client, *command)[2] == ""
 
 
 def test_unchecked_is_passed_on(run: Run) -> None:
@@ -248,6 +303,44 @@ def test_what_the_parser_refuses_exits_with_2(run: Run, arguments: list[str]) ->
     assert "Error" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nope", "--json"], "nope"),
+        (["start", "--json"], "FLOW"),
+        (["list", "--json", "--limit", "0"], "--limit"),
+        (["start", "x", "--json", "--nope"], "--nope"),
+    ],
+)
+def test_what_the_parser_refuses_is_json_where_json_is_asked_for(run: Run, arguments: list[str], said: str) -> None:
+    code, out, err = run(FakeClient(), *arguments)
+    assert (code, err) == (2, "")
+    error = json.loads(out)["error"]
+    assert error["type"] == "UsageError"
+    assert said in error["message"]
+
+
+def test_help_beside_json_is_help(run: Run) -> None:
+    code, out, _ = run(FakeClient(), "list", "--json", "--help")
+    assert code == 0
+    assert "stepwell list" in out
+
+
+def test_an_error_is_shown_whole_where_no_screen_is_too_narrow(run: Run) -> None:
+    failed = step("charge", "failed", 0, attempt(1, 0, 5, "x" * 500))
+    assert "x" * 500 in run(FakeClient(describe=view(steps=[failed])), "show", "A1")[1]
+    letter = {"partition": 7, "entry": "1-0", "reason": "no type", "at": 1_767_323_045_000, "fields": "y" * 500}
+    assert "y" * 500 in run(FakeClient(dead=[letter]), "dead")[1]
+
+
+def test_the_package_is_a_program_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["stepwell", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("stepwell", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("stepwell 0.")
+
+
 def test_a_timeout_without_waiting_is_refused(run: Run) -> None:
     assert run(FakeClient(), "start", "x", "--timeout", "3")[0] == 2
 
@@ -285,3 +378,32 @@ def test_the_version_is_printed(run: Run) -> None:
 def test_both_a_url_and_a_data_folder_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--redis", "redis://localhost", "--data", "x"]) == 2
     assert "not both" in capsys.readouterr().err
+
+
+WARNED = "import time\nfrom stepwell import flow\n\n@flow\nasync def hasty() -> None:\n    time.time()\n"
+
+
+class NoServer:
+    """A worker that finds no server."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def install_signals(self) -> None: ...
+
+    def start(self) -> None:
+        raise StoreUnreachable("Redis at redis://localhost refused the connection")
+
+
+def test_a_worker_without_a_server_says_that_and_nothing_of_the_flows(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("stepwell.worker.Worker", NoServer)
+    monkeypatch.setattr("stepwell.metrics.logs.setup_logging", lambda *_: None)
+    file = tmp_path / "hasty_flows.py"
+    file.write_text(WARNED)
+    code, out, err = run(FakeClient(), "run", str(file), "--metrics-port", "0")
+    assert (code, out) == (2, "")
+    assert err == "stepwell: Redis at redis://localhost refused the connection\n"
+    assert caplog.messages == []
+    [flow] = load([str(file)])
+    assert lint(flow) != []

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell import Retry
-from stepwell.cli import main
+from stepwell import Retry, flow, step
+from stepwell.cli import explain, main
 from stepwell.cli.explain import delays, total
+from stepwell.cli.session import plain
+from stepwell.cli.timeline import timeline
+from stepwell.testing import local_execution
 
 FLOWS = """
 from stepwell import Retry, flow, step
@@ -111,3 +114,29 @@ def test_what_can_not_be_explained_is_said(
 ) -> None:
     assert main(["explain", *[file if each == "FILE" else each for each in arguments]]) == 2
     assert said in capsys.readouterr().err
+
+
+@step(retry=Retry(max_attempts=9, base=0.1234, jitter=0.3))
+def charge() -> None:
+    raise OSError("down")
+
+
+@flow
+async def paying() -> None:
+    await charge()
+
+
+def test_exact_delays_are_those_of_the_row_to_the_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = local_execution(paying)
+    recorded = []
+    while not run.ended:
+        run.step_once()
+        recorded += [op.delay_ms for op in run.checkpoint.open.values() if op.status == "backoff"]
+    token = run.show()["error"]["failed_step"]["token"]
+    monkeypatch.setattr(explain, "_token", lambda *_: token)
+    exact = explain._exact([paying], "local", "charge", None, None)
+    assert [seconds * 1000 for seconds in exact.delays] == pytest.approx(recorded, abs=1e-6)
+    rows = [plain(line).split()[1] for line in explain._exact_lines(exact)][2:]
+    assert rows == [f"{ms / 1000:.3f}" for ms in recorded]
+    shown = "\n".join(plain(line) for line in timeline(run.show(), run.now_ms, 100))
+    assert [word in shown for word in [f"next after {row} s: OSError" for row in rows]] == [True] * 8

@@ -118,7 +118,7 @@ def test_a_step_that_backs_off_shows_its_attempts_and_what_comes_next() -> None:
             key A1:{TOKEN}
         charge   backoff        2      ████✗········█████████✗··················
             key A1:{TOKEN}
-            1  at 500 ms, took 500 ms, next after 1 s: HttpError: 503
+            1  at 500 ms, took 500 ms, next after 1.000 s: HttpError: 503
             2  at 2 s, took 1 s, next in 1.5 s: HttpError: reset
         """)
 
@@ -151,7 +151,7 @@ def test_a_failed_execution_says_what_failed_and_what_to_do() -> None:
         step    status  tries  0                                 2 s
         charge  failed      2  █✗·················█████████████████✗
             key A1:{TOKEN}
-            1  at 0 ms, took 100 ms, next after 1 s: HttpError: 503
+            1  at 0 ms, took 100 ms, next after 1.000 s: HttpError: 503
             2  at 1.1 s, took 900 ms, gave up: HttpError: 503
 
         error   StepFailed: step charge failed after 2 attempts: HttpError: 503
@@ -170,7 +170,9 @@ def test_a_compensated_failure_is_not_to_be_retried() -> None:
 @pytest.mark.parametrize(
     ("reason", "advice"),
     [
-        ("code diverged", "mend the cause, then: stepwell retry A1"),
+        ("code diverged", "run code that fits the record (mend it, or roll back), then: stepwell retry A1"),
+        ("crashed", "mend what the traceback shows, then: stepwell retry A1"),
+        ("unreadable row", "repair its row in Redis, then: stepwell retry A1"),
         ("not deployed here", "run a worker that has the flow checkout: it goes on then"),
     ],
 )
@@ -225,7 +227,7 @@ def test_a_running_attempt_an_interruption_and_a_gap_in_the_kept_attempts_are_to
     lines = drawn(shown, 3000).splitlines()
     assert lines[-4:] == [
         "    …  28 more are not kept",
-        "    30  at 200 ms, next after 100 ms: HttpError: no",
+        "    30  at 200 ms, next after 0.100 s: HttpError: no",
         "    31  running for up to 2 s",
         "    interrupted twice by a crash",
     ]
@@ -299,3 +301,37 @@ def test_durations_are_for_people(ms: int, text: str) -> None:
 def test_times_are_utc_to_the_millisecond() -> None:
     assert utc(T0 + 7) == "2026-01-02T03:04:05.007Z"
     assert utc(None) == ""
+
+
+def test_a_backoff_that_a_retry_ended_shows_how_long_it_was() -> None:
+    tries = [attempt(1, 0, 100, "503", 60_100), attempt(2, 1900, 2000, "503", 62_000), attempt(3, 2100, 2200)]
+    shown = view(status="completed", ended_at=T0 + 2200, steps=[step("charge", "completed", 0, *tries)])
+    text = drawn(shown, 9000)
+    assert "1  at 0 ms, took 100 ms, next after 1.800 s (by retry): HttpError: 503" in text
+    assert "2  at 1.9 s, took 100 ms, next after 0.100 s (by retry): HttpError: 503" in text
+    on_time = view(steps=[step("charge", "completed", 0, attempt(1, 0, 100, "503", 1100), attempt(2, 1101, 1200))])
+    assert "next after 1.000 s: HttpError" in drawn(on_time, 9000)
+
+
+def test_an_attempt_that_a_retry_began_and_that_runs_is_told() -> None:
+    charge = step("charge", "running", 0, attempt(1, 0, 100, "503", 60_100))
+    text = drawn(view(steps=[charge], open={"charge": opened("running", 2)}), 5000)
+    assert "1  at 0 ms, took 100 ms, next (by retry): HttpError: 503" in text
+
+
+def test_a_failure_says_where_it_was_raised() -> None:
+    failed = attempt(1, 0, 100, "503")
+    failed["error"]["where"] = "shop/flows.py:12 in charge"
+    lines = drawn(view(steps=[step("charge", "failed", 0, failed)]), 9).splitlines()
+    assert lines[-1] == "       raised at shop/flows.py:12 in charge"
+
+
+def test_signals_that_are_kept_are_listed() -> None:
+    text = drawn(view(signals=[{"name": "aproval", "at": T0, "payload": None}]), 9)
+    assert "kept    signal aproval, since 2026-01-02T03:04:05.000Z: nothing waits for it" in text
+
+
+def test_what_was_cancelled_while_parked_is_not_to_be_retried() -> None:
+    text = drawn(view(status="cancelled", ended_at=T0 + 1, error=failure(type="Cancelled", failed_step=None)), 9)
+    assert "to do   start another execution" in text
+    assert "stepwell retry" not in text

@@ -133,6 +133,7 @@ WENT_ON = (
     "the flow went on after that failure (compensated): a retry would undo what it did since; start a new execution"
 )
 PATHS = "code diverged: the record has signal approval at wait, but the code has signal another there"
+RESTING = "it is parked, so the signal is kept until it goes on"
 KEPT = "nothing waits for 'approval' now, so it is kept until something does"
 
 # situation, command -> applied?, status afterwards, reason ("signal of local refused: " and the like come before).
@@ -152,10 +153,10 @@ TABLE: dict[tuple[Situation, Command], tuple[bool, str, str]] = {
     (sleeping, say_signal): (True, "waiting", KEPT),
     (sleeping, say_cancel): (True, "cancelled", ""),
     (sleeping, say_retry): (False, "waiting", "nothing is backing off; it is at sleep (waiting)"),
-    (parked, say_signal): (True, "parked", KEPT),
+    (parked, say_signal): (True, "parked", RESTING),
     (parked, say_cancel): (True, "cancelled", ""),
     (parked, say_retry): (False, "parked", PATHS),
-    (parked_and_fixed, say_signal): (True, "parked", KEPT),
+    (parked_and_fixed, say_signal): (True, "parked", RESTING),
     (parked_and_fixed, say_cancel): (True, "cancelled", ""),
     (parked_and_fixed, say_retry): (True, "waiting", ""),
     (completed, say_signal): (False, "completed", ENDED.format("completed")),
@@ -348,14 +349,3 @@ def test_a_signal_that_is_kept_says_what_is_waited_for_instead() -> None:
     told = "nothing waits for 'aproval' now (it waits for 'approval'), so it is kept until something does"
     assert outcome == Outcome(True, "waiting", told)
     assert run.signal("approval", 2) == Outcome(True, "completed", "")
-
-
-def test_a_signal_for_a_parked_wait_says_that_it_is_parked() -> None:
-    @flow
-    async def approvals() -> object:
-        return await wait_for("approval")
-
-    run = local_execution(approvals)
-    run.feed(inputs.ParkAsked(run.now_ms, "crashed", "boom"))
-    outcome = run.signal("approval", 1)
-    assert outcome == Outcome(True, "parked", "it is parked, so the signal is kept until it goes on")

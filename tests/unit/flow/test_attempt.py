@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from typing import Any
 
 import pytest
 
-from stepwell import FatalError, Retry, RetryAfter, StepTimeout, current_step, flow, gather, step
+from stepwell import FatalError, Retry, RetryAfter, StepTimeout, current_step, flow, gather, sleep, step
 from stepwell.core.errors import PayloadError, UsageError
 from stepwell.core.messages import MESSAGE_CHARS_MAX, message_of
 from stepwell.flow.attempt import copied_arguments, failure_of
@@ -204,3 +206,31 @@ def test_every_attempt_gets_the_arguments_that_the_flow_called_it_with() -> None
 
     run_local(shop)
     assert got == [[1], [1]]
+
+
+@step
+def parses() -> object:
+    return json.loads("{")
+
+
+@step
+def sleeps_oddly() -> None:
+    sleep(-1)
+
+
+def test_a_failure_says_where_the_users_own_code_was() -> None:
+    here = re.compile(r"flow/test_attempt\.py:\d+ in (\w+)")
+    for call, names in (
+        (lambda: takes.fn(1), "takes"),
+        (lambda: parses.fn(), "parses"),  # the library raises it, the step called the library
+        (lambda: sleeps_oddly.fn(), "sleeps_oddly"),  # ours raises it
+    ):
+        found = here.fullmatch(failure_of(caught(call), takes).error.where)
+        assert found is not None
+        assert found[1] == names
+
+
+def test_a_failure_outside_of_the_users_code_has_no_place() -> None:
+    assert failure_of(ValueError("never raised"), takes).error.where == ""
+    judged = failure_of(caught(lambda: takes.fn()), takes)
+    assert (judged.error.reason, judged.error.where) == ("arguments", "")

@@ -220,7 +220,7 @@ async def checkout(order: {order}, card: Card | None = None) -> None: ...
         ("Card", "", "flow checkout: no input can give its parameter 'order': JSON can't be turned into a Card"),
         ("list[One]", "", "parameter 'order': JSON can't be turned into a Card"),
         ("One | Two", "", "parameter 'order': Type unions may not contain more than one dataclass"),
-        ("int", "-> Card", "step charge (line 15 of odd_flows.py): its result can't be stored: JSON can't be"),
+        ("int", "-> Card", "step charge (line 16 of odd_flows.py): its result can't be stored: JSON can't be"),
         ("int", "-> dict[str, Card] | None", "its result can't be stored: JSON can't be turned into a Card"),
     ],
 )

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import traceback
 from typing import Any
 
 import pytest
 
-from stepwell import ExecutionCancelled, ExecutionFailed, Retry, current_step, flow, hours, sleep, step, wait_for
-from stepwell.core.errors import Cancelled, InvalidInput, InvalidName, UsageError
+from stepwell import (
+    ExecutionCancelled,
+    ExecutionFailed,
+    Retry,
+    current_step,
+    flow,
+    gather,
+    hours,
+    sleep,
+    step,
+    wait_for,
+)
+from stepwell.core.errors import Cancelled, Diverged, InvalidInput, InvalidName, StepFailed, UsageError
 from stepwell.testing import START_MS, LocalRun, local_execution, run_local
 
 
@@ -144,3 +157,101 @@ def test_a_run_can_be_looked_at_turn_by_turn() -> None:
     assert run.now_ms - START_MS >= 60_000
     assert [type(e).__name__ for e in run.events] == ["ExecutionBegan", "AttemptFailed", "BackoffLeft"]
     assert len(run.commits) == 3
+
+
+def test_a_failed_step_is_raised_from_what_it_raised() -> None:
+    with pytest.raises(ExecutionFailed) as caught:
+        run_local(order, {"fails": 9})
+    failed = caught.value.__cause__
+    assert isinstance(failed, StepFailed)
+    original = failed.__cause__
+    assert isinstance(original, ConnectionError)
+    assert traceback.extract_tb(original.__traceback__)[-1].name == "flaky"
+    assert traceback.extract_tb(failed.__traceback__)[-1].name != "run_local"
+    assert "order" in [frame.name for frame in traceback.extract_tb(failed.__traceback__)]
+
+
+def test_an_error_of_the_flow_itself_is_raised_from_it() -> None:
+    @flow
+    async def broken() -> None:
+        await flaky(0)
+        raise KeyError("total")
+
+    with pytest.raises(ExecutionFailed) as caught:
+        run_local(broken)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_failure_that_the_flow_replaced_keeps_its_own_cause() -> None:
+    @flow
+    async def wraps() -> None:
+        try:
+            await flaky(9)
+        except StepFailed as error:
+            raise ValueError("no order") from error
+
+    with pytest.raises(ExecutionFailed) as caught:
+        run_local(wraps)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert isinstance(caught.value.__cause__.__cause__, StepFailed)
+
+
+def test_a_flow_whose_way_depends_on_chance_is_found_out() -> None:
+    chance = itertools.cycle([True, False])
+
+    @flow
+    async def gambler() -> None:
+        if next(chance):
+            await sleep(1)
+        else:
+            await flaky(0)
+
+    with pytest.raises(Diverged, match=r"flow gambler took another way.*sleep.*replay=False leaves this check out"):
+        run_local(gambler)
+    assert run_local(gambler, replay=False) is None
+
+
+def test_a_flow_that_waits_for_more_each_time_is_found_out() -> None:
+    sizes = itertools.count(2)
+
+    @flow
+    async def growing() -> None:
+        await gather(*(sleep(1) for _ in range(next(sizes))))
+
+    with pytest.raises(Diverged, match=r"it came to gather.2/sleep"):
+        run_local(growing)
+
+
+def test_a_flow_that_ends_earlier_the_second_time_is_found_out() -> None:
+    chance = itertools.chain([False], itertools.repeat(True))
+
+    @flow
+    async def impatient() -> None:
+        if next(chance):
+            return
+        await sleep(1)
+
+    with pytest.raises(Diverged, match="flow impatient took another way"):
+        run_local(impatient)
+
+
+def test_a_long_run_is_not_replayed_at_each_commit() -> None:
+    starts = []
+
+    @flow
+    async def long() -> None:
+        starts.append(1)
+        for _ in range(500):
+            await sleep(1)
+
+    run_local(long)
+    assert len(starts) < 120
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(flaky, "'flaky' is a step: call it like any function"), (print, "expected a function decorated with @flow")],
+)
+def test_what_is_no_flow_is_refused(given: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        run_local(given)

@@ -85,7 +85,7 @@ def test_an_execution_that_failed_is_an_error_with_its_reason_and_place() -> Non
     assert made.levelno == logging.ERROR
     assert line.endswith(
         'execution ended: error execution=order-7 flow=checkout status=error reason="flow raised"'
-        " error=\"KeyError: 'total'\" where=\"shop/flows.py:12 in checkout\" duration_s=1.5"
+        ' error="KeyError: \'total\'" where="shop/flows.py:12 in checkout" duration_s=1.5'
     )
 
 
