@@ -436,9 +436,7 @@ class Causes:
 
 def _no_flow(given: object) -> str:
     if isinstance(given, Step):
-        return (
-            f"{given.name!r} is a step: call it like any function, or give run_local a flow that awaits it"
-        )
+        return f"{given.name!r} is a step: call it like any function, or give run_local a flow that awaits it"
     return f"expected a function decorated with @flow, got {given!r:.200}"
 
 

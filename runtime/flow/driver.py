@@ -317,8 +317,8 @@ def outcome_of(op: Leaf, path: str, fact: Fact) -> tuple[Any, BaseException | No
             return op.step.decode_result(fact.value), None
         return codec.decode_plain(fact.value), None
     if fact.status == OP_TIMED_OUT:
-        seconds = op.seconds if isinstance(op, WaitFor) else None
-        return None, SignalTimeout(path, seconds or 0.0)
+        seconds, name = (op.seconds, op.name) if isinstance(op, WaitFor) else (None, "")
+        return None, SignalTimeout(path, seconds or 0.0, name)
     error = fact.error or Failure("Unknown", "")
     return None, StepFailed(error.type, error.message, fact.attempt, path)
 

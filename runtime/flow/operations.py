@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Awaitable, Generator
-from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -52,7 +52,30 @@ class Driving:
         return list((self._called or {}).values())
 
 
-driving: ContextVar[Driving | None] = ContextVar("stepwell_driving", default=None)
+class _Current(threading.local):
+    """The driver whose flow code runs on this thread.
+
+    No ContextVar: one that is set by a finaliser, while the collector runs inside `ContextVar.set`, ends the process
+    (CPython 3.11), and a driver that is collected takes its code out of memory.
+    """
+
+    _driver: Driving | None = None
+
+    def get(self) -> Driving | None:
+        """That driver; None outside of flow code."""
+        return self._driver
+
+    def set(self, driver: Driving | None) -> Driving | None:
+        """Make it that driver; returns what to `reset` to."""
+        before, self._driver = self._driver, driver
+        return before
+
+    def reset(self, before: Driving | None) -> None:
+        """Undo a `set`."""
+        self._driver = before
+
+
+driving = _Current()
 
 
 class Operation(Generic[T]):

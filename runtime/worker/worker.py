@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
@@ -9,7 +10,7 @@ import signal
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -33,6 +34,7 @@ from stepwell.worker.shard import SOCKET_TIMEOUT_SECONDS, RunningShard, ShardPar
 from stepwell.worker.telemetry import Telemetry
 
 logger = logging.getLogger("stepwell.worker")
+LOOK_SECONDS = 1.0
 
 
 class Worker:
@@ -50,7 +52,7 @@ class Worker:
 
     def __init__(
         self,
-        flows: Iterable[FlowLike],
+        flows: Iterable[FlowLike] | FlowLike,
         *,
         redis: str | None = None,
         data: str | Path | None = None,
@@ -144,7 +146,9 @@ class Worker:
     def wait(self) -> int:
         """Wait for the end, then stop; 0 after a drain, 1 after a failure."""
         while not self._over:
-            self._wake.get()
+            # A signal that the system gave to another thread does not end this wait: its handler runs after it.
+            with contextlib.suppress(Empty):
+                self._wake.get(timeout=LOOK_SECONDS)
         if self._signal is not None:
             logger.info("got %s: draining, again to stop at once", signal.Signals(self._signal).name)
         try:

@@ -48,9 +48,7 @@ class Folder:
     def start(self, text: str) -> None:
         command = ["bash", "-c", f"exec {text.strip()}"]
         self._background.append(
-            subprocess.Popen(
-                command, cwd=self.path, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+            subprocess.Popen(command, cwd=self.path, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         )
 
     def run(self, command: list[str], text: str) -> None:

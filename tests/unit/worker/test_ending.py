@@ -142,22 +142,25 @@ def handlers() -> Iterator[None]:
 
 @pytest.mark.threads
 @pytest.mark.usefixtures("handlers")
-@pytest.mark.parametrize("how", ["signal", "end", "failure"])
-def test_a_wait_that_has_begun_is_ended(worker: Worker, how: str) -> None:
+@pytest.mark.parametrize("how", ["signal", "signal to another thread", "end", "failure"])
+def test_a_wait_that_has_begun_is_ended(worker: Worker, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "LOOK_SECONDS", 0.01)
     begun = threading.Event()
     get = worker._wake.get
 
     class Wake:
         put = worker._wake.put
 
-        def get(self) -> None:
+        def get(self, timeout: float) -> None:
             begun.set()
-            get(timeout=HANG_SECONDS)
+            get(timeout=timeout)
 
     def end() -> None:
         begun.wait(HANG_SECONDS)
         if how == "signal":
             os.kill(os.getpid(), signal.SIGTERM)
+        elif how == "signal to another thread":
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         elif how == "end":
             worker.end()
         else:
