@@ -105,7 +105,7 @@ class ExecutionActor(PooledActor):
         self._later: list[object] | None = None  # made when needed: most executions wait with nothing in it
         self._in_flight: Commit | Restore | None = None
         self._follow: Sequence[Follow] = ()
-        self._turn_at = 0
+        self._turn_at = 0.0  # when the decision was made whose commit is in flight, in monotonic seconds
         self._pending: tuple[Applied, ...] = ()  # entries whose effect the next commit holds
         self._row_status = ""
         self._row_due: float | None = None
@@ -271,7 +271,7 @@ class ExecutionActor(PooledActor):
         assert machine is not None
         assert self._in_flight is None
         self._follow = turn.follow
-        self._turn_at = self._now()
+        self._turn_at = self._shard.clock.monotonic()
         if turn.empty and not self._pending:
             self._acknowledged()
             return
@@ -294,7 +294,7 @@ class ExecutionActor(PooledActor):
             lease=lease,
             expected_rev=cp.rev,
             commit_id=self._shard.commit_id(),
-            now_ms=self._turn_at,
+            now_ms=self._now(),
             sets=sets,
             status_from=self._row_status,
             status_to=cp.status,
@@ -373,7 +373,7 @@ class ExecutionActor(PooledActor):
         if self._settling is not None:
             self._shard.runner.settle(self._id, self._settling.path, self._settling.attempt)
             self._settling = None
-        self._turn_at = 0
+        self._turn_at = 0.0
         self._tell_busy()
 
     # What follows.
@@ -408,9 +408,10 @@ class ExecutionActor(PooledActor):
 
     def _arm(self, effect: ArmTimer) -> None:
         """The delay counts from the decision; a rounded millisecond must not make it short."""
-        passed = self._now() - self._turn_at
-        remaining = effect.delay_ms if passed <= 0 else max(0, effect.delay_ms - passed + 1)
-        self.timers.start(effect.path, remaining / 1000, m.TimerDue(effect.path))
+        delay = effect.delay_ms / 1000
+        passed = self._shard.clock.monotonic() - self._turn_at
+        remaining = delay if passed <= 0 else max(0.0, delay - passed + 0.001)
+        self.timers.start(effect.path, remaining, m.TimerDue(effect.path))
 
     def _tell_busy(self) -> None:
         busy = self._machine is not None and _is_busy(self._machine.checkpoint, self._now())

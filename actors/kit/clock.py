@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["SystemClock", "VirtualClock"]
+__all__ = ["SystemClock", "VirtualClock", "deadline_in"]
 
 _SLEW = 0.1
 _LAG_MS_MAX = 10_000
@@ -31,6 +31,11 @@ def _monotonic() -> Callable[[], float]:
 
 
 _MONOTONIC = _monotonic()
+
+
+def deadline_in(seconds: float) -> float:
+    """That many seconds from now on the clock that user code reads: `time.monotonic()`."""
+    return time.monotonic() + seconds
 
 
 class SystemClock:

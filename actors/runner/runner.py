@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from stepwell.actors.holdings import Holdings
+from stepwell.actors.kit.clock import deadline_in
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import StepDone, StepErred
 from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome
@@ -181,4 +182,4 @@ class StepRunner:
         timeout = order.call.step.timeout
         if timeout is None:
             return order.context
-        return dataclasses.replace(order.context, deadline=self._clock.monotonic() + timeout)
+        return dataclasses.replace(order.context, deadline=deadline_in(timeout))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import socket
+import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -94,7 +96,10 @@ def run(
             logger.warning("%s", finding)
     _calm_the_collector()
     _announce(own, worker, address, log_json)
-    raise typer.Exit(worker.wait())
+    code = worker.wait()
+    if worker.cut_short:
+        _exit_now(code)
+    raise typer.Exit(code)
 
 
 def demo(
@@ -109,6 +114,14 @@ def demo(
 
     arguments = [*(["--keep"] if keep else []), *(["--seed", str(seed)] if seed is not None else [])]
     raise typer.Exit(main(arguments))
+
+
+def _exit_now(code: int) -> None:
+    """Bodies that outlived the grace may hold threads that Python would wait for, and others may run their steps by
+    now: the partitions are given back."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def _calm_the_collector() -> None:
@@ -138,8 +151,10 @@ def _announce(own: Session, worker: Worker, address: Address, log_json: bool) ->
     names = sorted(flow.name for flow in worker.registry)
     server = redact_url(address.url) if address.url is not None else f"embedded in {address.data_dir}"
     metrics = f"http://localhost:{worker.metrics_port}/metrics"
+    standing_by = worker.shard.standing_by
     if log_json:
-        own.answer_json({"running": names, "server": server, "metrics": metrics})
+        own.answer_json({"running": names, "standing_by": standing_by, "server": server, "metrics": metrics})
     else:
-        own.answer(f"stepwell: running {', '.join(names)}; server {server}; metrics {metrics}")
+        does = "standing by (another worker holds this namespace) with" if standing_by else "running"
+        own.answer(f"stepwell: {does} {', '.join(names)}; server {server}; metrics {metrics}")
     own.flush()

@@ -64,7 +64,10 @@ def test_sleepers_and_backoffs_do_not_hold_it_up(stage: Stage) -> None:
 
 
 @pytest.mark.pain(35)
-@pytest.mark.parametrize(("flow", "path"), [("holding", "held"), ("holding_sync", "held_sync")])
+@pytest.mark.parametrize(
+    ("flow", "path"),
+    [("holding", "held"), ("holding_sync", "held_sync"), ("holding_elsewhere", "held_elsewhere")],
+)
 def test_an_attempt_cut_short_at_the_end_of_the_grace_time_is_not_billed(stage: Stage, flow: str, path: str) -> None:
     worker = stage.worker("--grace", "0.1").ready()
     with stage.client() as client:

@@ -103,12 +103,25 @@ async def held(gate: str) -> int:
     return os.getpid()
 
 
+def wait_until_open(gate: str) -> None:
+    """Blocks its thread until the gate is open."""
+    while not is_open(gate):
+        time.sleep(GATE_POLL_SECONDS)
+
+
 @step(retry=QUICK)
 def held_sync(gate: str) -> int:
     """The same on a thread."""
     note()
-    while not is_open(gate):
-        time.sleep(GATE_POLL_SECONDS)
+    wait_until_open(gate)
+    return os.getpid()
+
+
+@step(retry=QUICK)
+async def held_elsewhere(gate: str) -> int:
+    """The same on a thread that the body itself asked for: cancelling the body does not end it."""
+    note()
+    await asyncio.to_thread(wait_until_open, gate)
     return os.getpid()
 
 
@@ -187,6 +200,12 @@ async def holding(gate: str) -> list[Any]:
 async def holding_sync(gate: str) -> list[Any]:
     """The same with a step on a thread."""
     return [await held_sync(gate), await quick("after")]
+
+
+@flow
+async def holding_elsewhere(gate: str) -> list[Any]:
+    """The same with a step whose work is on a thread of its own."""
+    return [await held_elsewhere(gate), await quick("after")]
 
 
 @flow
