@@ -19,6 +19,7 @@ from benchmarks.flows import FLOWS
 from benchmarks.pace import one_at_a_time
 from stepwell import Worker
 from stepwell.metrics.logs import setup_logging
+from stepwell.worker.process import calm_the_collector
 
 __all__ = ["Host"]
 
@@ -97,6 +98,7 @@ def main(url: str, questions: TextIO, answers: TextIO) -> None:
     """The process itself."""
     setup_logging()
     with Worker(FLOWS, redis=url, metrics_port=0, metrics_host="127.0.0.1") as worker:
+        calm_the_collector()  # as `stepwell run` does
         _say(answers, "ready")
         for line in questions:
             _say(answers, _answer(worker, line.split()))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import dataclasses
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+
+from msgspec.structs import replace
 
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.clock import deadline_in
@@ -182,4 +183,4 @@ class StepRunner:
         timeout = order.call.step.timeout
         if timeout is None:
             return order.context
-        return dataclasses.replace(order.context, deadline=deadline_in(timeout))
+        return replace(order.context, deadline=deadline_in(timeout))

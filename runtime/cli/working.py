@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import socket
@@ -73,6 +72,7 @@ def run(
     from stepwell.flow.loader import load
     from stepwell.metrics.logs import setup_logging
     from stepwell.worker import Worker
+    from stepwell.worker.process import calm_the_collector
 
     own = session(context)
     address = resolved(redis, data)
@@ -94,7 +94,7 @@ def run(
     for flow in flows:
         for finding in lint(flow):
             logger.warning("%s", finding)
-    _calm_the_collector()
+    calm_the_collector()
     _announce(own, worker, address, log_json)
     code = worker.wait()
     if worker.cut_short:
@@ -122,13 +122,6 @@ def _exit_now(code: int) -> None:
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)
-
-
-def _calm_the_collector() -> None:
-    """This process holds many long-lived objects and makes few cycles: full collections are long and find little."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 def _free_port() -> int:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import MutableMapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from stepwell.core.errors import UsageError
 
 _logger = logging.getLogger("stepwell.step")
 
 
-@dataclass(frozen=True, slots=True)
-class StepContext:
+class StepContext(msgspec.Struct, frozen=True, gc=False):
     """One attempt of one step.
 
     Attributes:

@@ -43,6 +43,7 @@ class Step(Generic[P, R]):
         self.retry = retry
         self.timeout = _timeout(self.name, timeout)
         self.is_async = inspect.iscoroutinefunction(fn)
+        self._result = f"the result of step {self.name}"  # for messages
         self._decoder: Any = None
         update_wrapper(self, fn)
 
@@ -77,8 +78,8 @@ class Step(Generic[P, R]):
         Raises:
             PayloadError: not encodable, too large, or it does not fit the annotation.
         """
-        raw = codec.encode(value, f"the result of step {self.name}")
-        if value is not None or self.result_decoder is not _PLAIN:
+        raw = codec.encode(value, self._result)
+        if self.result_decoder is not _PLAIN:  # whatever was encoded is plain JSON
             self.decode_result(raw)
         return raw
 
@@ -88,7 +89,7 @@ class Step(Generic[P, R]):
         Raises:
             PayloadError: it does not fit the annotation.
         """
-        return codec.decode(raw, self.result_decoder, f"the result of step {self.name}")
+        return codec.decode(raw, self.result_decoder, self._result)
 
     @property
     def result_decoder(self) -> Any:

@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
+import msgspec
+
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import StepDone, StepErred
@@ -181,7 +183,7 @@ class SimRunner:
         timeout = attempt.order.call.step.timeout
         if timeout is not None:
             body.deadline = self._clock.monotonic() + timeout
-            context = dataclasses.replace(context, deadline=body.deadline)
+            context = msgspec.structs.replace(context, deadline=body.deadline)
         body.context.run(running_step.set, context)
         run = Run(
             context.execution_id,
