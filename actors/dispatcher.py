@@ -14,9 +14,9 @@ import msgspec
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.commands import NoSuchCommand, read_entry
-from stepwell.actors.execution import Shard
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.route import Route
+from stepwell.actors.shard import Shard
 from stepwell.core.records import Outcome, encode
 from stepwell.store.inbox import Entry
 from stepwell.store.replies import Broken, Loaded

@@ -6,26 +6,19 @@ timers, events) happens when its commit is acknowledged, so nothing goes on that
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
-from stepwell.actors.bus import Bus
 from stepwell.actors.commands import NoSuchCommand, command_input
-from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.pooled import PooledActor
-from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.mirror import Mirror
-from stepwell.actors.runner import StepOrder, StepRunner
-from stepwell.actors.store_events import StoreObserver
+from stepwell.actors.runner import StepOrder
+from stepwell.actors.shard import Shard
 from stepwell.core import events, row
 from stepwell.core.checkpoint import Checkpoint
-from stepwell.core.clock import Clock
 from stepwell.core.effects import ArmTimer, DisarmTimer, Emit, StartAttempt, Withdraw
 from stepwell.core.errors import StepwellError
 from stepwell.core.inputs import (
@@ -53,8 +46,7 @@ from stepwell.core.status import (
 from stepwell.core.transitions import live_score, next_due, score_of
 from stepwell.flow.attempt import context_of
 from stepwell.flow.machine import Follow, Machine, Turn
-from stepwell.flow.registry import Registry, unknown_flow
-from stepwell.store.keys import Keys
+from stepwell.flow.registry import unknown_flow
 from stepwell.store.replies import Committed, Conflict, Reply
 from stepwell.store.requests import KEEP, Applied, Commit, Restore
 
@@ -64,29 +56,6 @@ HELD_RETRY_SECONDS = 0.5
 
 class RowConflict(StepwellError):
     """A row was changed by somebody else while we held its partition."""
-
-
-@dataclass(slots=True)
-class Shard:
-    """What the actors of one shard share. Everything in here is injected by the composition root."""
-
-    clock: Clock
-    keys: Keys
-    secret: bytes
-    registry: Registry
-    bus: Bus
-    holdings: Holdings
-    mirror: Mirror
-    runner: StepRunner
-    observer: StoreObserver
-    incarnation: str
-    dispatcher: AnyRef = field(init=False)
-    supervisor: AnyRef = field(init=False)
-    _commits: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-
-    def commit_id(self) -> str:
-        """A name for a commit that no other commit has."""
-        return f"{self.incarnation}-{next(self._commits)}"
 
 
 class ExecutionActor(PooledActor):

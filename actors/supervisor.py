@@ -6,9 +6,10 @@ import logging
 
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
-from stepwell.actors.execution import ExecutionActor, Shard
+from stepwell.actors.execution import ExecutionActor
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.supervision import ChildFailed, RestartIntensity
+from stepwell.actors.shard import Shard
 from stepwell.core.redact import redact
 from stepwell.core.status import PARK_CRASHED
 

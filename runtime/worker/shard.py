@@ -14,7 +14,6 @@ import redis
 
 from stepwell.actors.bus import Bus
 from stepwell.actors.dispatcher import Dispatcher
-from stepwell.actors.execution import Shard
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
@@ -25,6 +24,7 @@ from stepwell.actors.leases import TTL_MS, Leases, Owner
 from stepwell.actors.messages import Drain
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.runner import StepRunner
+from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import StoreEvent, StoreObserver, StoreTrouble
 from stepwell.actors.supervisor import Supervisor
 from stepwell.core.errors import StoreError

@@ -25,7 +25,7 @@ from stepwell.actors import leases as leases_module
 from stepwell.actors import messages as m
 from stepwell.actors.bus import Bus
 from stepwell.actors.dispatcher import Dispatcher
-from stepwell.actors.execution import ExecutionActor, Shard
+from stepwell.actors.execution import ExecutionActor
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
@@ -34,6 +34,7 @@ from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.kit.scheduler import ActorCrashed, VirtualScheduler
 from stepwell.actors.leases import Leases, Owner
 from stepwell.actors.mirror import Mirror
+from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import StoreEvent
 from stepwell.actors.supervisor import PREFIX, Supervisor
 from stepwell.client.starting import input_hash

@@ -1,0 +1,39 @@
+"""What the actors of one shard share."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+from stepwell.actors.bus import Bus
+from stepwell.actors.holdings import Holdings
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.mirror import Mirror
+from stepwell.actors.runner import StepRunner
+from stepwell.actors.store_events import StoreObserver
+from stepwell.core.clock import Clock
+from stepwell.flow.registry import Registry
+from stepwell.store.keys import Keys
+
+
+@dataclass(slots=True)
+class Shard:
+    """What the actors of one shard share. Everything in here is injected by the composition root."""
+
+    clock: Clock
+    keys: Keys
+    secret: bytes
+    registry: Registry
+    bus: Bus
+    holdings: Holdings
+    mirror: Mirror
+    runner: StepRunner
+    observer: StoreObserver
+    incarnation: str
+    dispatcher: AnyRef = field(init=False)
+    supervisor: AnyRef = field(init=False)
+    _commits: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def commit_id(self) -> str:
+        """A name for a commit that no other commit has."""
+        return f"{self.incarnation}-{next(self._commits)}"
