@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -62,15 +63,18 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     try:
         # The parser prints its own refusals, unless JSON is asked for.
         command = get_command(app)
-        code = command(args=given, prog_name="stepwell", obj=own, standalone_mode="--json" not in given)
+        try:
+            code = command(args=given, prog_name="stepwell", obj=own, standalone_mode="--json" not in given)
+        finally:
+            own.flush()  # here, where a closed pipe is no fault yet
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except KeyboardInterrupt:
         own.remark("stepwell: interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing more may be written at exit.
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+        # Whoever read the output has seen enough; what is still buffered must go nowhere at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         return _explained(own, error)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.store.embedded import server_binary
+from stepwell.store.embedded import EmbeddedServer, server_binary
 
 STEPWELL = Path(sysconfig.get_path("scripts")) / "stepwell"
 PASSWORD = "s3cret-pw"
@@ -186,9 +186,13 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Shell:
+def alone(tmp_path: Path) -> Iterator[Shell]:
     """A folder of one's own, without a worker."""
-    return new_shell(tmp_path)
+    shell = new_shell(tmp_path)
+    yield shell
+    data = tmp_path / ".stepwell"
+    if (data / "server.json").exists():  # a worker that was ended the hard way has left its server behind
+        EmbeddedServer.use(data).leave()
 
 
 def test_start_and_wait_prints_the_result(shell: Shell) -> None:
