@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -117,15 +118,29 @@ def copy_product(site: Path) -> None:
 
 def run_tests(tests: Iterable[str], site: Path, limit: float) -> tuple[int | None, str]:
     """Pytest's exit code with the product in `site` (None if it hung), and the end of what it said."""
-    env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    scratch = site / "tmp"
+    scratch.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(scratch)}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider", *tests]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:
         try:
             code = subprocess.run(command, cwd=ROOT, env=env, stdout=out, stderr=out, timeout=limit).returncode
         except subprocess.TimeoutExpired:
             code = None
+        finally:
+            end_what_is_left(scratch)
         out.seek(0)
         return code, "\n".join(out.read().splitlines()[-40:])
+
+
+def end_what_is_left(folder: Path) -> None:
+    """A mutated product may leave a server behind: kill the processes that work below the folder (Linux)."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink().is_relative_to(folder):
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            continue  # it has ended, or is not ours
 
 
 def baseline(mutants: list[Mutant]) -> str:
