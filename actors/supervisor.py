@@ -14,7 +14,6 @@ from stepwell.core.redact import redact
 from stepwell.core.status import PARK_CRASHED
 
 logger = logging.getLogger("stepwell.supervisor")
-PREFIX = "execution:"
 TRACEBACK_CHARACTERS_MAX = 4000
 
 
@@ -42,13 +41,13 @@ class Supervisor(PooledActor):
             message.fields,
             message.clean,
             message.park,
-            name=PREFIX + message.execution_id,
+            name=message.execution_id,
             supervisor=self.actor_ref,
         )
         self._shard.dispatcher.tell(m.Spawned(message.execution_id, ref))
 
     def _child_failed(self, failure: ChildFailed) -> None:
-        execution_id = failure.name.removeprefix(PREFIX)
+        execution_id = failure.name
         again = self._intensity.record(execution_id, self._shard.clock.monotonic())
         # What a user's code raises may hold an address with its password.
         error = redact(f"{type(failure.error).__name__}: {failure.error}")

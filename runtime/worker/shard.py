@@ -139,8 +139,9 @@ class RunningShard:
         """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
         shard = self._context
         self.scheduler.start()
-        shard.supervisor = self.scheduler.spawn(Supervisor, shard, name="supervisor")
-        shard.dispatcher = self.scheduler.spawn(Dispatcher, shard, self._parts.max_running, name="dispatcher")
+        # An execution's actor has its id for a name; no id begins with a colon.
+        shard.supervisor = self.scheduler.spawn(Supervisor, shard, name=":supervisor")
+        shard.dispatcher = self.scheduler.spawn(Dispatcher, shard, self._parts.max_running, name=":dispatcher")
         self._reader.dispatcher = shard.dispatcher
         self._leases.dispatcher = shard.dispatcher
         self.runner.begin()
@@ -275,6 +276,6 @@ class RunningShard:
 
     def _crashed(self, name: str, error: BaseException, text: str) -> None:
         """A part that everything depends on has failed: the shard must end, loudly."""
-        failure = redact(f"{name} failed: {type(error).__name__}: {error}")
+        failure = redact(f"{name.lstrip(':')} failed: {type(error).__name__}: {error}")
         logger.critical("%s\n%s", failure, redact(text))
         self._parts.on_failure(failure)

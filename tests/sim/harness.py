@@ -36,7 +36,7 @@ from stepwell.actors.leases import Leases, Owner
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import StoreEvent
-from stepwell.actors.supervisor import PREFIX, Supervisor
+from stepwell.actors.supervisor import Supervisor
 from stepwell.client.starting import input_hash
 from stepwell.core.events import Event
 from stepwell.core.records import Meta, Outcome, decode_outcome, encode
@@ -342,8 +342,8 @@ class SimShard:
 
     def start(self) -> None:
         context = self.context
-        context.supervisor = self.scheduler.spawn(Supervisor, context, name="supervisor")
-        context.dispatcher = self.scheduler.spawn(Dispatcher, context, self._max_running, name="dispatcher")
+        context.supervisor = self.scheduler.spawn(Supervisor, context, name=":supervisor")
+        context.dispatcher = self.scheduler.spawn(Dispatcher, context, self._max_running, name=":dispatcher")
         self.reader.dispatcher = context.dispatcher
         self.leases.dispatcher = context.dispatcher
         self._lease_round()
@@ -357,7 +357,7 @@ class SimShard:
     def actor(self, execution_id: str) -> ExecutionActor | None:
         """The execution's actor, if it is in memory."""
         for cell in self.scheduler._living:
-            if cell.name == PREFIX + execution_id and isinstance(cell.actor, ExecutionActor):
+            if cell.name == execution_id and isinstance(cell.actor, ExecutionActor):
                 return cell.actor
         return None
 
@@ -367,7 +367,7 @@ class SimShard:
 
     @property
     def in_memory(self) -> list[str]:
-        return [name.removeprefix(PREFIX) for name in self.scheduler.living if name.startswith(PREFIX)]
+        return [name for name in self.scheduler.living if not name.startswith(":")]
 
     def recall(self, execution_id: str) -> None:
         """Bring an execution that left memory back, as recovery does."""

@@ -134,7 +134,7 @@ def test_garbage_becomes_dead_letters_with_reasons_and_the_shard_goes_on(make_wo
     assert all(len(letter["reason"]) > 10 for letter in letters)
     assert max(len(letter["fields"]) for letter in letters) < 40_000
     assert world.inbox() == []
-    assert shard.scheduler.living == ["supervisor", "dispatcher", "execution:own"]
+    assert shard.scheduler.living == [":supervisor", ":dispatcher", "own"]
     assert world.of_type(store_events.ActorFailed) == []
     world.start(quick, "after")
     world.signal("own", "one", 1)
@@ -312,7 +312,7 @@ def test_no_routed_command_is_lost_when_its_actor_leaves(make_world: MakeWorld, 
         elif what == "leave":
             ref.tell(m.Passivate())
         else:
-            turn_of(shard, cells["dispatcher" if what == "dispatcher" else "execution:e1"])
+            turn_of(shard, cells[":dispatcher" if what == "dispatcher" else "e1"])
     shard.paused.clear()
     world.run()
     if "wait#2" not in world.show("e1")["open"]:
