@@ -57,6 +57,18 @@ class _OurHandler(logging.StreamHandler[TextIO]):
     """Marks the handler that `setup_logging` installed."""
 
 
+def _attempt_of(
+    event: events.AttemptFailed | events.StepGaveUp | events.StepInterrupted | events.ResultDropped,
+) -> dict[str, object]:
+    """The fields that name an attempt."""
+    return {
+        "execution": event.execution_id,
+        "flow": event.flow,
+        "path": event.path,
+        "attempt": event.attempt,
+    }
+
+
 class LogSubscriber:
     """Logs what went wrong and what ended; completed steps and applied commands are not logged."""
 
@@ -83,10 +95,7 @@ class LogSubscriber:
         self._log(
             logging.WARNING,
             f"attempt {event.attempt} of {event.max_attempts} failed, next in {delay:.3f} s",
-            execution=event.execution_id,
-            flow=event.flow,
-            path=event.path,
-            attempt=event.attempt,
+            **_attempt_of(event),
             max_attempts=event.max_attempts,
             error=f"{event.error_type}: {event.message}",
             delay_s=delay,
@@ -99,10 +108,7 @@ class LogSubscriber:
         self._log(
             logging.ERROR,
             f"step failed for good at attempt {event.attempt}: {event.reason}",
-            execution=event.execution_id,
-            flow=event.flow,
-            path=event.path,
-            attempt=event.attempt,
+            **_attempt_of(event),
             reason=event.reason,
             error=f"{event.error_type}: {event.message}",
             key=event.key,
@@ -112,10 +118,7 @@ class LogSubscriber:
         self._log(
             logging.WARNING,
             f"attempt {event.attempt} may have been cut short by a crash, it runs again",
-            execution=event.execution_id,
-            flow=event.flow,
-            path=event.path,
-            attempt=event.attempt,
+            **_attempt_of(event),
             interruptions=event.interruptions,
         )
 
@@ -123,10 +126,7 @@ class LogSubscriber:
         self._log(
             logging.WARNING,
             f"the outcome of attempt {event.attempt} was dropped: that attempt is not running any more",
-            execution=event.execution_id,
-            flow=event.flow,
-            path=event.path,
-            attempt=event.attempt,
+            **_attempt_of(event),
         )
 
     def _parked(self, event: events.ExecutionParked) -> None:

@@ -128,12 +128,7 @@ class Driver(Driving):
         if waiting is None:
             raise Diverged(f"the record has an outcome of {path}, but the code waits for {self._waits()}")
         op, branch = waiting
-        kind, name = describe(op)
-        if kind != fact.kind or (kind == SIGNAL and name != fact.name):
-            raise Diverged(
-                f"the record has {fact.kind} {fact.name or path} at {path},"
-                f" but the code has {kind} {name or path} there"
-            )
+        require_same(path, fact.kind, fact.name, op)
         value, error = outcome_of(op, path, fact)
         del self._pending[path]
         self._ready.append((branch, value, error))
@@ -302,6 +297,17 @@ def describe(op: Leaf) -> tuple[OpKind, str]:
     if isinstance(op, WaitFor):
         return SIGNAL, op.name
     return TIMER, ""
+
+
+def require_same(path: str, kind: OpKind, name: str, found: Leaf) -> None:
+    """Check that the code has at `path` what the record has there.
+
+    Raises:
+        Diverged: another kind of operation, or a wait for another signal.
+    """
+    has, called = describe(found)
+    if has != kind or (has == SIGNAL and called != name):
+        raise Diverged(f"the record has {kind} {name or path} at {path}, but the code has {has} {called or path} there")
 
 
 def outcome_of(op: Leaf, path: str, fact: Fact) -> tuple[Any, BaseException | None]:

@@ -29,11 +29,11 @@ from stepwell.core.effects import (
 from stepwell.core.errors import DefinitionError, Diverged, InvalidInput, PayloadError
 from stepwell.core.inputs import Begin, Declaration, FlowRaised, Input, Moved, ParkAsked, Resumed, RetryAsked
 from stepwell.core.messages import message_of
-from stepwell.core.records import SIGNAL, Failure, decode_fact
-from stepwell.core.status import PARK_DIVERGED, PARKED, QUEUED, TERMINAL
+from stepwell.core.records import Failure, decode_fact
+from stepwell.core.status import PARK_DIVERGED, PARKED, QUEUED
 from stepwell.core.transitions import decide, settle
 from stepwell.flow.definitions import FlowLike
-from stepwell.flow.driver import Driver, Moves, describe
+from stepwell.flow.driver import Driver, Moves, require_same
 from stepwell.flow.operations import StepCall
 
 _FOR_THE_CODE = (Deliver, Redrive)  # as tuples: `A | B` would be made anew at each look, 0.2 us a step and look
@@ -216,11 +216,4 @@ class Machine:
             if found is None:
                 waits = "ends" if moves.end is not None else f"waits for {', '.join(sorted(pending)) or 'nothing'}"
                 raise Diverged(f"the record has {path} open, but the code {waits} there")
-            kind, name = describe(found)
-            if kind != op.kind or (kind == SIGNAL and name != op.name):
-                raise Diverged(f"the record has {op.kind} {op.name} at {path}, but the code has {kind} {name} there")
-
-
-def ended(checkpoint: Checkpoint) -> bool:
-    """Whether the status is terminal."""
-    return checkpoint.status in TERMINAL
+            require_same(path, op.kind, op.name, found)
