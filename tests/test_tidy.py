@@ -34,7 +34,7 @@ SAYS_SLEEP = {"tests/unit/conftest.py", "tests/unit/test_no_real_waiting.py"}  #
 
 FOREIGN = ("/" + "work/", "/" + "tmp/w", "/" + "root/", "pypi" + ".org")
 TEXT = {".py", ".lua", ".md", ".cfg", ".toml", ".json", ".yaml", ".yml", ".html", ".patch", ".txt", ".sh", ""}
-GENERATED = {"__pycache__", "node_modules"}
+GENERATED = {".git", "__pycache__", "node_modules"}
 
 
 def modules(*folders: str) -> list[str]:

@@ -20,6 +20,7 @@ class WorkerConfig:
         max_running: executions that run steps at once; more stay queued.
         threads: sync step bodies at once.
         grace: seconds that running steps get to finish when the worker is stopped.
+        worker_id: what it is called; None: as `WorkerName` says.
         metrics_port: port of /metrics, /healthz and /readyz; None: not served; 0: any free one.
         metrics_host: address that the port is bound to.
 
@@ -33,6 +34,7 @@ class WorkerConfig:
     max_running: int = 1000
     threads: int = 32
     grace: float = 30.0
+    worker_id: str | None = None
     metrics_port: int | None = None
     metrics_host: str = "0.0.0.0"
 

@@ -48,14 +48,14 @@ FORGET_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ShardParts:
-    """What a shard is built from. `connect` makes a client with a given name."""
+    """What a shard is built from. `connect` makes a client with a given name; `shard_id` names it among all shards."""
 
     namespace: Namespace
     registry: Registry
     connect: Callable[[str], redis.Redis]
     bus: Bus
     observer: StoreObserver
-    worker_name: str
+    shard_id: str
     max_running: int
     threads: int
     on_failure: Callable[[str], None]
@@ -80,7 +80,7 @@ class RunningShard:
         self._observer = parts.observer
         clients = {name: parts.connect(name) for name in ("mirror", "inbox", "leases")}
         self._clients = list(clients.values())
-        owner = Owner(parts.worker_name, incarnation, host_info())
+        owner = Owner(parts.shard_id, incarnation, host_info())
         self._link = Link(clients["leases"], keys, scripts)
         self._workers = WorkerRegistry(clients["leases"], keys, scripts)
         self._forget_due = 0.0
@@ -213,7 +213,7 @@ class RunningShard:
     def _release(self) -> None:
         try:
             self._leases.release()
-            self._workers.remove(self._parts.worker_name)
+            self._workers.remove(self._parts.shard_id)
         except StoreError as error:
             lapse = TTL_MS // 1000
             logger.warning("partitions could not be given back (%s); their leases lapse within %d s", error, lapse)
@@ -250,7 +250,7 @@ class RunningShard:
         self._ticked = self.clock.monotonic()
         parts = self._parts
         beat = {"at": server_ms, "flows": parts.registry.describe(), "host": host_info()}
-        self._workers.beat(parts.worker_name, msgspec.json.encode(beat))
+        self._workers.beat(parts.shard_id, msgspec.json.encode(beat))
         remember(self._link, parts.namespace)
         self.watchdog.look()
         self._tell_standing()

@@ -29,7 +29,7 @@ from stepwell.store.connect import connect
 from stepwell.store.embedded import read_secret, write_secret
 from stepwell.store.namespace import Namespace, open_namespace
 from stepwell.worker.config import WorkerConfig
-from stepwell.worker.identity import host_info
+from stepwell.worker.naming import WorkerName, shard_id
 from stepwell.worker.shard import SOCKET_TIMEOUT_SECONDS, RunningShard, ShardParts
 from stepwell.worker.telemetry import Telemetry
 
@@ -61,6 +61,7 @@ class Worker:
         max_running: int = 1000,
         threads: int = 32,
         grace: float = 30.0,
+        worker_id: str | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "0.0.0.0",
         subscribers: Iterable[Subscriber] = (),
@@ -76,12 +77,14 @@ class Worker:
             max_running=max_running,
             threads=threads,
             grace=grace,
+            worker_id=worker_id,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
         )
         self._subscribers = tuple(subscribers)
         self._failpoints = failpoints
         self._place: Place | None = None
+        self._name: WorkerName | None = None
         self._shard: RunningShard | None = None
         self._telemetry: Telemetry | None = None
         # Set also by a signal's handler: it may interrupt whatever holds a lock, so it takes none (`put` is reentrant).
@@ -175,6 +178,7 @@ class Worker:
 
     def _start(self) -> None:
         self._place = Place(self.config.address)
+        self._name = WorkerName(self.config.worker_id, self.config.address.data_dir)
         client = self._connect("start")
         try:
             facts = check_server(client)
@@ -193,7 +197,7 @@ class Worker:
                 connect=self._connect,
                 bus=bus,
                 observer=self._telemetry.observe,
-                worker_name=host_info().replace(",", "-"),
+                shard_id=shard_id(self._name.id, 0),
                 max_running=self.config.max_running,
                 threads=self.config.threads,
                 on_failure=self._failed,
@@ -247,6 +251,9 @@ class Worker:
         if self._telemetry is not None:
             self._telemetry.close()
             self._telemetry = None
+        if self._name is not None:
+            self._name.leave()
+            self._name = None
         if self._place is not None:
             self._place.leave()
             self._place = None

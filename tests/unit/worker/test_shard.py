@@ -52,7 +52,7 @@ class Stage:
                 connect=self.connect,
                 bus=Bus(),
                 observer=lambda _event: None,
-                worker_name="me",
+                shard_id="me",
                 max_running=10,
                 threads=2,
                 on_failure=self.fail,
