@@ -11,9 +11,13 @@ from stepwell.flow.operations import StepCall
 
 
 class StepOrder(msgspec.Struct, gc=False):
-    """One attempt of one step of an execution in `partition`, declared under `lease`."""
+    """One attempt of one step of an execution in `partition`, declared under `lease`.
+
+    `lane`: it has cut short a shard before, or may have: it runs in a process of its own, whatever its isolation.
+    """
 
     partition: int
     lease: str
     call: StepCall[Any]
     context: StepContext
+    lane: bool = False

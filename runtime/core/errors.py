@@ -19,6 +19,7 @@
      |- Diverged                 flow code and record disagree: the execution is parked
      |- StepFailed               a step used up its budget or failed for good; raised into the flow
      |- StepTimeout              one attempt took longer than the step's timeout (retryable)
+     |- StepCrashed              the process of a step ended in the middle of an attempt (retryable)
      |- SignalTimeout            `wait_for(..., timeout=)` ran out; also a TimeoutError
      |- RetryAfter               raised by a step: try again, not before that many seconds
      `- FatalError               raised by a step: do not try again
@@ -48,6 +49,7 @@ __all__ = [
     "PayloadError",
     "RetryAfter",
     "SignalTimeout",
+    "StepCrashed",
     "StepFailed",
     "StepTimeout",
     "StepwellError",
@@ -163,6 +165,13 @@ class StepFailed(StepwellError):
 
 class StepTimeout(StepwellError):
     """One attempt of a step took longer than the step's timeout. It is retried like any failure."""
+
+
+class StepCrashed(StepwellError):
+    """The process that ran an attempt ended before the attempt did. It is retried like any failure.
+
+    The message names step, execution, and the signal or exit code.
+    """
 
 
 class SignalTimeout(StepwellError, TimeoutError):
