@@ -16,8 +16,8 @@ from typing import Protocol
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, NO_FAILPOINTS, Failpoints
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import RowRead, Written
-from stepwell.actors.store_events import BatchWritten, StoreObserver, StoreTrouble
-from stepwell.store.link import LinkDown
+from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver, StoreTrouble
+from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import Fenced, Refused, Reply
 from stepwell.store.requests import Commit, DeadLetter, Load, Restore, Unlist
 
@@ -123,7 +123,9 @@ class Mirror:
         try:
             replies = self._link.execute([request for _, request in batch])
         except LinkDown as error:
-            self._trouble(batch, str(error))
+            # What is executed and not safe is no trouble of the connection, but is sent again all the same.
+            event = NotSafeYet() if isinstance(error, NotDurable) else StoreTrouble(str(error))
+            self._trouble(batch, str(error), event)
             return
         if self._failpoints.active:
             self._reach(AFTER_REPLY, batch)
@@ -145,7 +147,7 @@ class Mirror:
                     ref.tell(Written(reply))
         self._observer(BatchWritten(tuple(replies), self._monotonic() - began))
         if refused:
-            self._trouble(refused, reason)
+            self._trouble(refused, reason, StoreTrouble(reason))
         else:
             self._troubles = 0
 
@@ -154,19 +156,19 @@ class Mirror:
             if isinstance(request, Commit | Restore):
                 self._failpoints.reached(failpoint)
 
-    def _trouble(self, batch: list[Order], reason: str) -> None:
+    def _trouble(self, batch: list[Order], reason: str, event: StoreTrouble | NotSafeYet) -> None:
         """Keep the batch in order for the next round, after a growing pause."""
         self._again = batch + self._again
         seconds = RETRY_SECONDS[min(self._troubles, len(RETRY_SECONDS) - 1)]
         if self._troubles in (0, 10) or self._troubles % 60 == 0:
             logger.warning(
-                "Redis does not take writes (%s); %d wait, nothing is lost, trying again in %.2g s",
+                "Redis does not acknowledge writes (%s); %d wait, nothing is lost, trying again in %.2g s",
                 reason,
                 len(batch),
                 seconds,
             )
         self._troubles += 1
-        self._observer(StoreTrouble(reason))
+        self._observer(event)
         self._pause(seconds)
 
 

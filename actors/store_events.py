@@ -23,6 +23,10 @@ class StoreTrouble(msgspec.Struct, gc=False):
     reason: str
 
 
+class NotSafeYet(msgspec.Struct, gc=False):
+    """A batch was executed, but was not as safe in time as the durability mode wants; it is sent again."""
+
+
 class Healed(msgspec.Struct, gc=False):
     """A row that Redis had lost was restored from memory."""
 
@@ -71,6 +75,15 @@ class ActorFailed(msgspec.Struct, gc=False):
 
 
 StoreEvent: TypeAlias = (
-    BatchWritten | StoreTrouble | Healed | RowDiverged | RowMissing | Fenced | SweepFound | DeadLettered | ActorFailed
+    BatchWritten
+    | StoreTrouble
+    | NotSafeYet
+    | Healed
+    | RowDiverged
+    | RowMissing
+    | Fenced
+    | SweepFound
+    | DeadLettered
+    | ActorFailed
 )
 StoreObserver: TypeAlias = Callable[[StoreEvent], None]

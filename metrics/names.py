@@ -111,6 +111,9 @@ class Metrics:
         self.store_troubles = self._counter(
             "store_troubles", "Times that Redis could not be reached or refused for a while."
         )
+        self.not_safe = self._counter(
+            "not_safe", "Batches that were executed, but not as safe in time as the durability mode wants; sent again."
+        )
         self.healed = self._counter("healed", "Rows that Redis had lost and that were restored from memory.")
         self.fenced = self._counter("fenced", "Writes that met another owner's lease; nothing was written.")
         self.divergence = self._counter("divergence", "Rows that somebody else had changed; read again.")

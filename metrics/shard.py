@@ -49,6 +49,10 @@ class ShardGauges:
         """Redis could not be reached, or refused for now."""
         self._metrics.store_troubles.inc()
 
+    def not_safe(self) -> None:
+        """A batch was executed, and was not as safe in time as the durability mode wants."""
+        self._metrics.not_safe.inc()
+
     def healed(self) -> None:
         """A row that Redis had lost was restored from memory."""
         self._metrics.healed.inc()

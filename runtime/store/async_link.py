@@ -8,7 +8,8 @@ from typing import Protocol, cast
 import redis.asyncio
 from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 
-from stepwell.store.link import LOADS_MAX, LinkDown, moves_away, pack, require_answers
+from stepwell.store.durability import RELAXED, Durability
+from stepwell.store.link import LOADS_MAX, LinkDown, NotDurable, moves_away, pack, require_answers
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
@@ -34,12 +35,13 @@ class _Pool(Protocol):
 class AsyncLink:
     """Sends commands through a client's connection pool; tasks of one event loop may share it."""
 
-    def __init__(self, client: redis.asyncio.Redis, scripts: Scripts) -> None:
+    def __init__(self, client: redis.asyncio.Redis, scripts: Scripts, durability: Durability = RELAXED) -> None:
         self.client = client
+        self.durability = durability
         self._scripts = scripts
 
     async def call(self, commands: Sequence[Command]) -> list[object]:
-        """Raw replies of commands. Raises LinkDown, StoreRefused (may pass) or StoreError for an error reply."""
+        """Raw replies of commands. Raises as `Link.call` does."""
         raws = await self._round_trip(commands)
         for _ in range(LOADS_MAX):
             forgotten = [place for place, raw in enumerate(raws) if type(raw) is NoScriptError]
@@ -55,7 +57,8 @@ class AsyncLink:
     async def _round_trip(self, commands: Sequence[Command]) -> list[object]:
         if not commands:
             return []
-        packed = pack(commands)
+        wait = self.durability.wait_for(commands)
+        packed = pack(commands if wait is None else [*commands, wait])
         pool = cast(_Pool, self.client.connection_pool)
         try:
             connection = await pool.get_connection()
@@ -65,7 +68,7 @@ class AsyncLink:
         reusable = False
         try:
             await connection.send_packed_command([packed])
-            for _ in commands:
+            for _ in range(len(commands) + (wait is not None)):
                 try:
                     raws.append(await connection.read_response(disconnect_on_error=False))
                 except (ResponseError, BusyLoadingError) as error:
@@ -80,4 +83,8 @@ class AsyncLink:
             if not reusable:
                 await connection.disconnect(nowait=True)
             await pool.release(connection)
+        if wait is not None:
+            why = self.durability.shortfall(raws.pop())
+            if why and not all(isinstance(raw, RedisError) for raw in raws):
+                raise NotDurable(why)
         return raws

@@ -41,6 +41,7 @@ class ServerFacts:
     used_memory: int | None = None  # bytes
     aof_enabled: bool | None = None
     appendfsync: str | None = None  # always, everysec or no
+    replicas: int | None = None  # connected and in step
     write_error: StoreError | None = None  # why a test write was refused
     warnings: tuple[str, ...] = ()
 
@@ -76,6 +77,7 @@ def check_server(client: redis.Redis, *, probe_key: str = "stepwell:probe") -> S
         used_memory=_number(info, "used_memory"),
         aof_enabled=_flag(info, "aof_enabled"),
         appendfsync=appendfsync,
+        replicas=_replicas(info),
         write_error=_try_write(client, probe_key, address),
         warnings=_warnings(info, policy, appendfsync),
     )
@@ -159,6 +161,15 @@ def _plain(value: object) -> object:
 def _text(info: Facts, name: str) -> str | None:
     value = _plain(info.get(name))
     return None if value is None or value == "" else str(value)
+
+
+def _replicas(info: Facts) -> int | None:
+    """How many replicas are connected and have the data; who is still being sent the first copy does not count."""
+    connected = _number(info, "connected_slaves")
+    if connected is None:
+        return None
+    states = [info.get(f"slave{place}") for place in range(connected)]
+    return len([state for state in states if not isinstance(state, dict) or state.get("state") == "online"])
 
 
 def _number(info: Facts, name: str) -> int | None:

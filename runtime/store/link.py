@@ -16,12 +16,13 @@ import redis
 from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 
 from stepwell.core.errors import StoreError, StoreUnreachable
+from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.keys import Keys
 from stepwell.store.replies import Refused, Reply, failure
 from stepwell.store.requests import Command, Request
 from stepwell.store.scripts import Scripts
 
-__all__ = ["LOADS_MAX", "Link", "LinkDown", "StoreRefused", "moves_away", "pack", "require_answers"]
+__all__ = ["LOADS_MAX", "Link", "LinkDown", "NotDurable", "StoreRefused", "moves_away", "pack", "require_answers"]
 
 # A server that forgets its scripts between a load and the resend more often than this is broken.
 LOADS_MAX: Final = 3
@@ -48,6 +49,13 @@ class LinkDown(StoreUnreachable):
     """There was no connection, or it broke; whether the batch was executed is unknown. Send it again."""
 
 
+class NotDurable(LinkDown):
+    """The server has executed the batch, but it is not as safe as was asked for. Send it again."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"what was written is not safe yet: {why}")
+
+
 class StoreRefused(StoreError):
     """The server answered, but can't do it now (full, read-only, loading, ...): try again later. `kind` is its word."""
 
@@ -61,9 +69,12 @@ class StoreRefused(StoreError):
 
 
 class Link:
-    """Sends requests through a client's connection pool; threads may share it, as each call takes a connection."""
+    """Sends requests through a client's connection pool; threads may share it, as each call takes a connection.
 
-    def __init__(self, client: redis.Redis, keys: Keys, scripts: Scripts) -> None:
+    `durability` says what an acknowledged write is worth; links that write nothing of consequence are relaxed.
+    """
+
+    def __init__(self, client: redis.Redis, keys: Keys, scripts: Scripts, durability: Durability = RELAXED) -> None:
         settings = client.get_connection_kwargs()
         retry = settings.get("retry")
         if (retry is not None and retry.get_retries() != 0) or settings.get("retry_on_error"):
@@ -73,9 +84,11 @@ class Link:
         self.client = client
         self.keys = keys
         self.scripts = scripts
+        self.durability = durability
 
     def execute(self, requests: Sequence[Request]) -> list[Reply]:
-        """One reply per request, in order. Raises LinkDown when the fate of all of them is unknown."""
+        """One reply per request, in order. Raises LinkDown when the fate of all of them is unknown, NotDurable when
+        they are executed, but not safe."""
         keys, scripts = self.keys, self.scripts
         raws = self._exchange([request.args(keys, scripts) for request in requests])
         return [
@@ -104,7 +117,8 @@ class Link:
     def _round_trip(self, commands: Sequence[Command]) -> list[object]:
         if not commands:
             return []
-        packed = pack(commands)
+        wait = self.durability.wait_for(commands)
+        packed = pack(commands if wait is None else [*commands, wait])
         pool = self.client.connection_pool
         try:
             taken = pool.get_connection()
@@ -117,7 +131,7 @@ class Link:
         try:
             connection.send_packed_command([packed])
             read = connection.read_response
-            for _ in commands:
+            for _ in range(len(commands) + (wait is not None)):
                 try:
                     raws.append(read(disconnect_on_error=False))
                 except (ResponseError, BusyLoadingError) as error:
@@ -132,6 +146,10 @@ class Link:
             if not reusable:
                 connection.disconnect()
             pool.release(taken)
+        if wait is not None:
+            why = self.durability.shortfall(raws.pop())
+            if why and not all(isinstance(raw, RedisError) for raw in raws):
+                raise NotDurable(why)
         return raws
 
 

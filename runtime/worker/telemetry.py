@@ -41,6 +41,8 @@ class Telemetry:
                 gauges.batch_written(event.replies, event.seconds)
             case store_events.StoreTrouble():
                 gauges.store_trouble()
+            case store_events.NotSafeYet():
+                gauges.not_safe()
             case store_events.Healed():
                 gauges.healed()
             case store_events.RowDiverged():

@@ -5,10 +5,14 @@
 --       7.. pairs of field and value
 -- Answers
 --       {CREATED}                            row, indexes and doorbell are written
---       {EXISTS, flow, input hash, status}   a row is there; nothing is written
+--       {EXISTS, flow, input hash, status}   a row is there; nothing changes
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
   local row = redis.call('HMGET', KEYS[1], 'flow', 'input_hash', 'status')
+  if row[1] == ARGV[2] and row[2] == ARGV[3] then
+    -- Written again so that a WAIT or WAITAOF after it on this connection covers the execution.
+    redis.call('HSET', KEYS[1], 'flow', row[1])
+  end
   return {'EXISTS', row[1] or '', row[2] or '', row[3] or ''}
 end
 local first, last = 7, #ARGV

@@ -11,8 +11,8 @@ from stepwell.actors import mirror as mirror_module
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, FailAt, Failpoints
 from stepwell.actors.messages import RowRead, Written
 from stepwell.actors.mirror import Mirror
-from stepwell.actors.store_events import BatchWritten, StoreEvent, StoreTrouble
-from stepwell.store.link import LinkDown
+from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreEvent, StoreTrouble
+from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import Committed, Fenced, Loaded, Refused, Reply
 from stepwell.store.requests import Commit, DeadLetter, Load
 
@@ -206,3 +206,15 @@ def test_fail_at_acts_once_at_its_number() -> None:
         stage.rounds()
         assert len(acted) == (0 if name == "a" else 1)
     assert failpoints.counts == {BEFORE_SEND: 3, AFTER_REPLY: 3}
+
+
+def test_what_is_executed_but_not_safe_in_time_is_not_acknowledged_and_sent_again(stage):
+    stage.server.answers = [NotDurable("0 of 1 replicas have it"), NotDurable("0 of 1 replicas have it")]
+    order = commit("a")
+    stage.send(order)
+    stage.rounds(2)
+    assert stage.box.told == []
+    assert stage.events == [NotSafeYet(), NotSafeYet()], "no trouble of the connection"
+    stage.rounds()
+    assert stage.server.batches == [[order]] * 3
+    assert stage.box.told == [Written(COMMITTED)]

@@ -1,0 +1,75 @@
+"""Acknowledgements that wait for the disk or for replicas, on real servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepwell.store.check import check_server
+from stepwell.store.durability import Durability
+from stepwell.store.link import Link, NotDurable
+from stepwell.store.requests import Committed, Created, Exists, Load
+
+pytestmark = pytest.mark.real_server
+
+
+def durable(store, mode, replicas=0):
+    return Link(store.connect(), store.keys, store.scripts, Durability(mode, replicas))
+
+
+def changes(store) -> int:
+    return store.client.info("persistence")["rdb_changes_since_last_save"]
+
+
+@pytest.fixture
+def aof(store):
+    """A store whose server keeps an append-only file, written to the disk at each write."""
+    facts = check_server(store.client)
+    if facts.name == "redis" and (facts.version or ()) < (7, 2):
+        pytest.skip(f"{facts.title} has no WAITAOF")
+    store.client.config_set("appendfsync", "always")
+    store.client.config_set("appendonly", "yes")
+    yield store
+    store.client.config_set("appendonly", "no")
+
+
+def test_with_aof_a_batch_is_acknowledged_when_it_is_on_the_disk(aof):
+    link = durable(aof, "aof")
+    assert link.execute([aof.create()]) == [Created()]
+    request = aof.commit()
+    assert link.execute([request, Load("e1")])[0] == Committed()
+    assert link.execute([request]) == [Committed(dup=True)]
+
+
+def test_with_aof_a_server_without_append_only_file_acknowledges_nothing(store):
+    with pytest.raises(NotDurable):
+        durable(store, "aof").execute([store.create()])
+    assert store.row()["status"] == b"queued", "it was executed all the same"
+
+
+def test_replicas_that_are_not_there_acknowledge_nothing(store, monkeypatch):
+    monkeypatch.setattr("stepwell.store.durability.WAIT_MS", 1)
+    link = durable(store, "replicated", 1)
+    with pytest.raises(NotDurable, match="0 of 1 replicas"):
+        link.execute([store.create()])
+    with pytest.raises(NotDurable):
+        link.execute([store.commit()])
+    assert store.link.execute([store.commit()]) == [Committed(dup=True)]
+    assert link.call([["GET", "x"]]) == [None], "the connection serves on"
+
+
+def test_what_is_repeated_is_written_again_so_that_a_wait_covers_it(store):
+    store.execute(store.create())
+    before = changes(store)
+    assert isinstance(store.execute(store.create()), Exists)
+    assert changes(store) == before + 1, "the same start"
+    store.execute(store.create(input_hash="other"))
+    assert changes(store) == before + 1, "somebody else's"
+    commit, restore = store.commit(), store.restore()
+    store.execute(commit)
+    before = changes(store)
+    assert store.execute(commit).dup
+    assert changes(store) == before + 1
+    store.execute(restore)
+    before = changes(store)
+    assert store.execute(restore).dup
+    assert changes(store) == before + 1
