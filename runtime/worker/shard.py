@@ -25,7 +25,7 @@ from stepwell.actors.messages import Drain
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.runner import StepRunner
 from stepwell.actors.shard import Shard
-from stepwell.actors.store_events import StoreEvent, StoreObserver, StoreTrouble
+from stepwell.actors.store_events import BatchWritten, StoreEvent, StoreObserver, StoreTrouble
 from stepwell.actors.supervisor import Supervisor
 from stepwell.core.errors import StoreError
 from stepwell.core.redact import redact
@@ -34,6 +34,7 @@ from stepwell.store.inbox import InboxStore
 from stepwell.store.leases import Grant, LeaseStore
 from stepwell.store.link import Link
 from stepwell.store.namespace import Namespace, remember
+from stepwell.store.replies import Committed
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import WorkerRegistry
 from stepwell.worker.identity import host_info, is_dead
@@ -131,6 +132,8 @@ class RunningShard:
             LoopThread("stepwell-inbox", self._reader.run_once, self._crashed, self._stopping.set),
             LoopThread("stepwell-leases", self._leases.run_once, self._crashed, self._leases.wake),
         ]
+        self.commits = 0
+        """Commits that Redis has acknowledged."""
         self._ticked = self.clock.monotonic()
         self.watchdog = Watchdog(self.scheduler, self.clock.monotonic)
         self._standing_by = False
@@ -168,6 +171,10 @@ class RunningShard:
     def ready(self) -> bool:
         """Whether it owns partitions and may act on them."""
         return any(self.holdings.may_act(partition) for partition in self.holdings.partitions())
+
+    def hurry(self) -> None:
+        """Somebody has died: look at leases now, and not when the next round is due."""
+        self._leases.hurry()
 
     def drain(self, grace: float, hurry: threading.Event) -> int:
         """Take in nothing new; let running steps finish within `grace` seconds (or until `hurry` is set).
@@ -237,6 +244,8 @@ class RunningShard:
         """A server that is gone is noticed by who writes first: Leases looks after it."""
         if isinstance(event, StoreTrouble):
             self._leases.hurry()
+        elif isinstance(event, BatchWritten):
+            self.commits += sum(type(reply) is Committed for reply in event.replies)
         self._observer(event)
 
     def _gained(self, grant: Grant) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 import signal
 import threading
 from collections.abc import Iterable
@@ -14,9 +13,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Self
 
-import redis
-
-from stepwell.actors.bus import Bus, Subscriber
+from stepwell.actors.bus import Subscriber
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.client.address import Place, resolve
 from stepwell.core.errors import DefinitionError, StoreError
@@ -24,13 +21,11 @@ from stepwell.core.partition import DEFAULT_PARTITIONS
 from stepwell.core.redact import redact, redact_url
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
-from stepwell.store.check import check_server, require_fit
-from stepwell.store.connect import connect
-from stepwell.store.embedded import read_secret, write_secret
-from stepwell.store.namespace import Namespace, open_namespace
 from stepwell.worker.config import WorkerConfig
+from stepwell.worker.hosting import ShardSettings, host_shard
 from stepwell.worker.naming import WorkerName, shard_id
-from stepwell.worker.shard import SOCKET_TIMEOUT_SECONDS, RunningShard, ShardParts
+from stepwell.worker.opening import connector, open_store
+from stepwell.worker.shard import RunningShard
 from stepwell.worker.telemetry import Telemetry
 
 logger = logging.getLogger("stepwell.worker")
@@ -179,51 +174,22 @@ class Worker:
     def _start(self) -> None:
         self._place = Place(self.config.address)
         self._name = WorkerName(self.config.worker_id, self.config.address.data_dir)
-        client = self._connect("start")
-        try:
-            facts = check_server(client)
-            require_fit(facts)
-            for warning in facts.warnings:
-                logger.warning("%s", warning)
-            namespace = self._open_namespace(client)
-        finally:
-            client.close()
-        self._telemetry = Telemetry()
-        bus = Bus((*self._telemetry.subscribers, *self._subscribers))
-        self._shard = RunningShard(
-            ShardParts(
-                namespace=namespace,
-                registry=self.registry,
-                connect=self._connect,
-                bus=bus,
-                observer=self._telemetry.observe,
-                shard_id=shard_id(self._name.id, 0),
-                max_running=self.config.max_running,
-                threads=self.config.threads,
-                on_failure=self._failed,
-                on_dead_letter=self._telemetry.undelivered,
-                on_trouble=self._revive,
-                failpoints=self._failpoints,
-            )
+        connect_as = connector(self._place.url)
+        namespace = open_store(connect_as, self.config)
+        hosted = host_shard(
+            ShardSettings(shard_id(self._name.id, 0), self.config.max_running, self.config.threads),
+            namespace,
+            self.registry,
+            connect_as,
+            on_failure=self._failed,
+            on_trouble=self._revive,
+            subscribers=self._subscribers,
+            failpoints=self._failpoints,
         )
-        self._shard.start()
-        self._telemetry.watch(self._shard)
+        self._telemetry, self._shard = hosted.telemetry, hosted.shard
+        hosted.start()
         if self.config.metrics_port is not None:
             self._telemetry.serve(self.config.metrics_host, self.config.metrics_port)
-
-    def _open_namespace(self, client: redis.Redis) -> Namespace:
-        config = self.config
-        data_dir = config.address.data_dir
-        kept = None if data_dir is None else read_secret(data_dir)
-        namespace = open_namespace(
-            client, config.namespace, config.partitions, kept, new_secret=lambda: secrets.token_bytes(32)
-        )
-        if data_dir is not None and kept is None:
-            write_secret(data_dir, namespace.secret)
-        return namespace
-
-    def _connect(self, name: str) -> redis.Redis:
-        return connect(self.url, socket_timeout=SOCKET_TIMEOUT_SECONDS, client_name=f"stepwell-{name}")
 
     def _where(self) -> str:
         data_dir = self.config.address.data_dir

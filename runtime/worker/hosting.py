@@ -1,0 +1,79 @@
+"""One shard and what it tells, put together the same way wherever it runs: in its own process, or beside one's code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import redis
+
+from stepwell.actors.bus import Bus, Subscriber
+from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
+from stepwell.flow.registry import Registry
+from stepwell.store.namespace import Namespace
+from stepwell.worker.shard import RunningShard, ShardParts
+from stepwell.worker.telemetry import Telemetry
+
+__all__ = ["Hosted", "ShardSettings", "host_shard"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    """What a shard is told of its name and its limits.
+
+    Attributes:
+        shard_id: its name among all shards.
+        max_running: executions that run steps at once.
+        threads: sync step bodies at once.
+        box: file of its black box; empty: none is kept.
+    """
+
+    shard_id: str
+    max_running: int
+    threads: int
+    box: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A shard that was started or can be, and its metrics."""
+
+    shard: RunningShard
+    telemetry: Telemetry
+
+    def start(self) -> None:
+        """Bring the shard to life."""
+        self.shard.start()
+        self.telemetry.watch(self.shard)
+
+
+def host_shard(
+    settings: ShardSettings,
+    namespace: Namespace,
+    registry: Registry,
+    connect: Callable[[str], redis.Redis],
+    *,
+    on_failure: Callable[[str], None],
+    on_trouble: Callable[[], None],
+    subscribers: Sequence[Subscriber] = (),
+    failpoints: Failpoints = NO_FAILPOINTS,
+) -> Hosted:
+    """Build a shard; see `ShardParts`."""
+    telemetry = Telemetry()
+    shard = RunningShard(
+        ShardParts(
+            namespace=namespace,
+            registry=registry,
+            connect=connect,
+            bus=Bus((*telemetry.subscribers, *subscribers)),
+            observer=telemetry.observe,
+            shard_id=settings.shard_id,
+            max_running=settings.max_running,
+            threads=settings.threads,
+            on_failure=on_failure,
+            on_dead_letter=telemetry.undelivered,
+            on_trouble=on_trouble,
+            failpoints=failpoints,
+        )
+    )
+    return Hosted(shard, telemetry)
