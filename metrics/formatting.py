@@ -35,10 +35,14 @@ def utc_ms(milliseconds: int) -> str:
 
 
 class _Redacting(logging.Formatter):
-    """Gathers a record's parts; each string is redacted before anything quotes or escapes it."""
+    """Gathers a record's parts; each string is redacted before anything quotes or escapes it.
 
-    def __init__(self, secrets: Collection[str] = ()) -> None:
+    `fields` stand in each line, after those of the record.
+    """
+
+    def __init__(self, secrets: Collection[str] = (), fields: Mapping[str, str] | None = None) -> None:
         super().__init__()
+        self._always = dict(fields or {})
         self._secrets = frozenset(spelling for secret in secrets for spelling in _spellings(secret))
 
     def formatException(self, ei: object) -> str:
@@ -64,8 +68,8 @@ class _Redacting(logging.Formatter):
         """The record's fields; what is no plain value is shown as text."""
         fields = getattr(record, "fields", None)
         if not isinstance(fields, Mapping):
-            return {}
-        return {self.clean(str(name)): self._value(value) for name, value in fields.items()}
+            return dict(self._always)
+        return {self.clean(str(name)): self._value(value) for name, value in fields.items()} | self._always
 
     def trace(self, record: logging.LogRecord) -> str:
         """Traceback and stack of the record; "" where there are none."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TextIO
 
 from stepwell.core import events
@@ -29,6 +29,7 @@ def setup_logging(
     level: int | str = logging.INFO,
     secrets: Collection[str] = (),
     stream: TextIO | None = None,
+    fields: Mapping[str, str] | None = None,
 ) -> logging.Handler:
     """Make the process log to `stream` (stderr) in one format; calling it again replaces the earlier set-up.
 
@@ -37,6 +38,7 @@ def setup_logging(
         level: least level that is shown, of Stepwell and of everybody else in the process.
         secrets: values that are never shown, wherever they turn up.
         stream: where to write.
+        fields: what each line has beside its own fields: which process it is from, say.
 
     Returns:
         The installed handler.
@@ -45,7 +47,7 @@ def setup_logging(
     for old in [handler for handler in root.handlers if isinstance(handler, _OurHandler)]:
         root.removeHandler(old)
     handler = _OurHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter(secrets) if json else KeyValueFormatter(secrets))
+    handler.setFormatter((JsonFormatter if json else KeyValueFormatter)(secrets, fields))
     root.addHandler(handler)
     root.setLevel(level)
     for name in CHATTY:
