@@ -11,6 +11,7 @@ from stepwell.core.names import check_execution_id, check_name
 from stepwell.store.inbox import COMMAND_FORMAT, Entry
 
 COMMAND_ID_CHARACTERS_MAX = 128
+FLOW_CHARACTERS_MAX = 100
 
 
 class NoSuchCommand(StepwellError):
@@ -51,6 +52,12 @@ def read_entry(entry: Entry) -> tuple[str, Mail]:
     data = entry.fields.get("data", b"")
     command_input(kind, command_id, data, 0)
     return execution_id, CommandMail(entry.entry_id, command_id, kind, data, entry.fields)
+
+
+def flow_of(entry: Entry) -> str:
+    """The flow that a doorbell names, for taking turns; '' where it names none that is one."""
+    raw = entry.fields.get("flow", b"")
+    return raw.decode() if len(raw) <= FLOW_CHARACTERS_MAX and raw.isascii() else ""
 
 
 def command_input(kind: str, command_id: str, data: bytes, now: int) -> Command:

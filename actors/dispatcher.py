@@ -7,13 +7,14 @@ a handshake: an actor says how much mail it has handled, and may go only if noth
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 
 import msgspec
 
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
-from stepwell.actors.commands import NoSuchCommand, read_entry
+from stepwell.actors.admission import Admission, Start
+from stepwell.actors.commands import NoSuchCommand, flow_of, read_entry
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
@@ -28,24 +29,16 @@ LOAD_RETRY_SECONDS = 1.0
 
 
 class Dispatcher(PooledActor):
-    """See the module's docstring. `running_max` bounds executions that run steps at once."""
+    """See the module's docstring. Who may begin, and when, is asked of `Admission`."""
 
-    def __init__(self, shard: Shard, running_max: int) -> None:
+    def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._running_max = running_max
+        self._admission = Admission(shard.limits.running, shard.registry.running_max)
         self._routes: dict[str, Route] = {}
-        self._queued: deque[tuple[str, int, str]] = deque()  # doorbells beyond the limit
-        self._queued_entries: set[tuple[int, str]] = set()
-        self._queued_ids: set[str] = set()
-        self._overdue: deque[str] = deque()  # to be brought back as far as the limits allow, in due order
-        self._resting: deque[str] = deque()  # to be brought back, and nothing of them runs yet
-        self._to_recover: set[str] = set()  # both
         self._loading = 0
         # Answers to come that were asked for by routes which are gone: rows that are read, actors that are started.
         self._stale_rows: Counter[str] = Counter()
         self._stale_actors: Counter[str] = Counter()
-        self._running = 0
-        self._draining = False
 
     def on_receive(self, message: object) -> None:
         """One message."""
@@ -71,6 +64,8 @@ class Dispatcher(PooledActor):
             self._swept(message)
         elif isinstance(message, m.Recover):
             self._recover(message)
+        elif isinstance(message, m.Recovering):
+            self._admission.recovering = message.active
         elif isinstance(message, m.PartitionLost):
             self._partition_lost(message.partition)
         elif isinstance(message, m.ActorGone):
@@ -79,8 +74,10 @@ class Dispatcher(PooledActor):
             self._bad_command(message)
         elif isinstance(message, _LoadAgain):
             self._load_again(message.execution_id)
+        elif isinstance(message, _LetIn):
+            pass  # whoever may come in does after each message
         elif isinstance(message, m.Drain):
-            self._draining = True
+            self._admission.draining = True
         else:
             raise TypeError(f"{self} does not know what to do with {message!r}")
 
@@ -88,7 +85,7 @@ class Dispatcher(PooledActor):
 
     def _entry(self, entry: Entry) -> bool:
         """Route one inbox entry; False if it is on its way already."""
-        if (entry.partition, entry.entry_id) in self._queued_entries:
+        if self._admission.has_entry(entry.partition, entry.entry_id):
             return False
         if self._shard.holdings.lease(entry.partition) is None:
             return False
@@ -102,20 +99,18 @@ class Dispatcher(PooledActor):
         route = self._routes.get(execution_id)
         if route is not None and route.open is not None and entry.entry_id in route.open:
             return False
-        if isinstance(mail, m.Doorbell) and (route is None or not route.busy) and self._full():
-            self._queued.append((execution_id, entry.partition, entry.entry_id))
-            self._queued_ids.add(execution_id)
-            self._queued_entries.add((entry.partition, entry.entry_id))
-            return True
-        self._send(execution_id, entry.partition, mail)
+        if isinstance(mail, m.Doorbell) and (route is None or not route.busy):
+            self._admission.ring(Start(execution_id, entry.partition, entry.entry_id, flow_of(entry)))
+        else:
+            self._send(execution_id, entry.partition, mail)
         return True
 
-    def _send(self, execution_id: str, partition: int, mail: m.Mail) -> None:
+    def _send(self, execution_id: str, partition: int, mail: m.Mail, flow: str = "") -> None:
         route = self._routes.get(execution_id)
         if route is None:
             grant = self._shard.holdings.grant(partition)
             # What the last owner left is told by the grant, whoever comes first: a command or recovery.
-            route = self._routes[execution_id] = Route(partition, clean=grant is None or grant.clean)
+            route = self._routes[execution_id] = Route(partition, clean=grant is None or grant.clean, flow=flow)
             self._load(execution_id)
         if isinstance(mail, m.Doorbell):
             self._count_busy(route, True)  # it is about to run: the limit must know before it says so
@@ -123,27 +118,21 @@ class Dispatcher(PooledActor):
 
     def _swept(self, message: m.Swept) -> None:
         entries = sum([self._entry(entry) for entry in message.entries])
-        executions = 0
-        for execution_id in message.due:
-            if not self._known(execution_id):
-                executions += 1
-                self._overdue.append(execution_id)
-                self._to_recover.add(execution_id)
-        if entries or executions:
-            self._shard.observer(store_events.SweepFound(entries, executions))
+        now = self._shard.clock.now_ms()
+        unknown = [execution_id for execution_id in message.due if not self._known(execution_id)]
+        for execution_id in unknown:
+            self._admission.bring_back(self._shard.keys.partition_of(execution_id), [(execution_id, 0)], now)
+        if entries or unknown:
+            self._shard.observer(store_events.SweepFound(entries, len(unknown)))
 
     def _recover(self, message: m.Recover) -> None:
-        now = self._shard.clock.now_ms()
-        for execution_id, due in sorted(message.executions, key=lambda item: (item[1], item[0])):
-            if not self._known(execution_id):
-                (self._overdue if due <= now else self._resting).append(execution_id)
-                self._to_recover.add(execution_id)
+        unknown = [item for item in message.executions if not self._known(item[0])]
+        self._admission.bring_back(message.partition, unknown, self._shard.clock.now_ms())
 
     def _known(self, execution_id: str) -> bool:
-        return execution_id in self._routes or execution_id in self._queued_ids or execution_id in self._to_recover
+        return execution_id in self._routes or self._admission.knows(execution_id)
 
     def _activate(self, execution_id: str, busy: bool) -> None:
-        self._to_recover.discard(execution_id)
         if self._known(execution_id):
             return
         partition = self._shard.keys.partition_of(execution_id)
@@ -155,23 +144,19 @@ class Dispatcher(PooledActor):
             self._load(execution_id)
 
     def _admit(self) -> None:
-        """Let waiting work in as far as the limits allow: recovered executions first, then new ones."""
-        while self._overdue and self._loading < LOADING_MAX and not self._full():
-            self._activate(self._overdue.popleft(), busy=True)
-        while self._resting and self._loading < LOADING_MAX and not self._draining:
-            self._activate(self._resting.popleft(), busy=False)
-        while self._queued and not self._full():
-            execution_id, partition, entry_id = self._queued.popleft()
-            self._queued_ids.discard(execution_id)
-            self._queued_entries.discard((partition, entry_id))
-            self._send(execution_id, partition, m.Doorbell(entry_id))
-        if not self._queued:
-            # A set keeps the size of its largest crowd until it is cleared.
-            self._queued_ids.clear()
-            self._queued_entries.clear()
-
-    def _full(self) -> bool:
-        return self._draining or self._running >= self._running_max
+        """Let in whoever may come in now."""
+        admission = self._admission
+        if not admission.waiting:
+            return
+        now = self._shard.clock.monotonic()
+        while self._loading < LOADING_MAX and (candidate := admission.next(now)) is not None:
+            if isinstance(candidate, Start):
+                mail = m.Doorbell(candidate.entry_id)
+                self._send(candidate.execution_id, candidate.partition, mail, candidate.flow)
+            else:
+                self._activate(candidate.execution_id, candidate.busy)
+        if admission.ramp_until is not None and not self.timers.active("ramp"):
+            self.timers.start("ramp", admission.ramp_until - now, _LetIn())
 
     # Rows and actors.
 
@@ -202,6 +187,7 @@ class Dispatcher(PooledActor):
             self._count_busy(route, False)
             self.timers.start("load:" + message.execution_id, LOAD_RETRY_SECONDS, again)
         elif message.reply.fields:
+            self._learn_flow(route, message.reply.fields.get("flow", b"").decode(errors="replace"))
             spawn = m.Spawn(message.execution_id, message.reply.fields, route.clean, route.park)
             route.park = None
             route.waits_for = "actor"
@@ -256,14 +242,7 @@ class Dispatcher(PooledActor):
         for execution_id, route in list(self._routes.items()):
             if route.partition == partition:
                 self._forget(execution_id, route)
-        kept = [item for item in self._queued if item[1] != partition]
-        self._queued = deque(kept)
-        self._queued_ids = {item[0] for item in kept}
-        self._queued_entries = {item[1:] for item in kept}
-        partition_of = self._shard.keys.partition_of
-        self._overdue = deque(i for i in self._overdue if partition_of(i) != partition)
-        self._resting = deque(i for i in self._resting if partition_of(i) != partition)
-        self._to_recover = {*self._overdue, *self._resting}
+        self._admission.drop_partition(partition)
 
     def _forget(self, execution_id: str, route: Route) -> None:
         self._remove(execution_id)
@@ -289,7 +268,18 @@ class Dispatcher(PooledActor):
     def _count_busy(self, route: Route, busy: bool) -> None:
         if route.busy != busy:
             route.busy = busy
-            self._running += 1 if busy else -1
+            if busy:
+                self._admission.began(route.flow)
+            else:
+                self._admission.rested(route.flow)
+
+    def _learn_flow(self, route: Route, flow: str) -> None:
+        """Its row tells which flow it is of; a doorbell of another version, or recovery, did not."""
+        if route.flow != flow:
+            if route.busy:
+                self._admission.rested(route.flow)
+                self._admission.began(flow)
+            route.flow = flow
 
     def _entries_done(self, message: m.EntriesDone) -> None:
         route = self._routes.get(message.execution_id)
@@ -334,6 +324,10 @@ class Dispatcher(PooledActor):
 
 class _LoadAgain(msgspec.Struct):
     execution_id: str
+
+
+class _LetIn(msgspec.Struct):
+    """The ramp lets the next one in."""
 
 
 def _take_one(counts: Counter[str], key: str) -> bool:

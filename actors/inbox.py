@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import InboxRead, Recover, Swept
+from stepwell.actors.messages import InboxRead, Recover, Recovering, Swept
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
 from stepwell.store.inbox import START, Entry, InboxStore
@@ -92,6 +92,7 @@ class InboxReader:
 
     def _take_over(self, partitions: list[int]) -> None:
         """Doorbells first, so that what is queued is known as such; then everything unfinished."""
+        self.dispatcher.tell(Recovering(True))
         try:
             starts = dict.fromkeys(partitions, START)
             while self._read(starts, None):
@@ -103,6 +104,8 @@ class InboxReader:
         except StoreError:
             self._changes.extend((partition, True) for partition in partitions)
             raise
+        finally:
+            self.dispatcher.tell(Recovering(False))
         self._sweep_due = self._clock.monotonic() + SWEEP_SECONDS
 
     def _read(self, after: dict[int, str], block_ms: int | None) -> bool:

@@ -128,6 +128,12 @@ class Recover(msgspec.Struct):
     executions: list[tuple[str, float]]
 
 
+class Recovering(msgspec.Struct):
+    """Whether `Recover` is still to come for a partition that has become ours."""
+
+    active: bool
+
+
 class PartitionLost(msgspec.Struct):
     """A partition is no longer ours."""
 

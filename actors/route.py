@@ -16,12 +16,14 @@ _RING = m.Doorbell()
 
 class Route:
     """One execution's entry in the routing table. `open` is mail whose effect is not acknowledged yet, by inbox entry:
-    should the actor fail, its successor gets it again. `clean`: no step can have been interrupted before."""
+    should the actor fail, its successor gets it again. `clean`: no step can have been interrupted before. `flow` is ''
+    until it is known."""
 
-    __slots__ = ("busy", "clean", "open", "park", "partition", "ref", "routed", "rung", "waits_for")
+    __slots__ = ("busy", "clean", "flow", "open", "park", "partition", "ref", "routed", "rung", "waits_for")
 
-    def __init__(self, partition: int, clean: bool) -> None:
+    def __init__(self, partition: int, clean: bool, flow: str = "") -> None:
         self.partition = partition
+        self.flow = flow
         self.ref: AnyRef | None = None
         self.routed = 0
         self.open: dict[str, m.Mail] | None = None  # None: none, as for most executions in memory

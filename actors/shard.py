@@ -12,6 +12,7 @@ from stepwell.actors.mirror import Mirror
 from stepwell.actors.runner import StepRunner
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.clock import Clock
+from stepwell.core.limits import Limits
 from stepwell.flow.registry import Registry
 from stepwell.store.keys import Keys
 
@@ -30,6 +31,7 @@ class Shard:
     runner: StepRunner
     observer: StoreObserver
     incarnation: str
+    limits: Limits = field(default_factory=Limits)
     dispatcher: AnyRef = field(init=False)
     supervisor: AnyRef = field(init=False)
     _commits: itertools.count[int] = field(default_factory=lambda: itertools.count(1))

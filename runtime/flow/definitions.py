@@ -31,9 +31,17 @@ class Step(Generic[P, R]):
         retry: its policy.
         timeout: seconds that one attempt may take; None: no limit.
         is_async: whether its body is an `async def`.
+        max_running: bodies of it that run at once in a shard; None: no limit of its own.
     """
 
-    def __init__(self, fn: Callable[P, Any], name: str | None, retry: Retry, timeout: float | timedelta | None) -> None:
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        name: str | None,
+        retry: Retry,
+        timeout: float | timedelta | None,
+        max_running: int | None = None,
+    ) -> None:
         if not callable(fn) or inspect.isclass(fn):
             raise DefinitionError(f"@step decorates functions, got {fn!r}")
         self.fn = fn
@@ -42,6 +50,7 @@ class Step(Generic[P, R]):
             raise DefinitionError(f"step {self.name}: expected retry to be a Retry(...), got {retry!r}")
         self.retry = retry
         self.timeout = _timeout(self.name, timeout)
+        self.max_running = _max_running(f"step {self.name}", max_running)
         self.is_async = inspect.iscoroutinefunction(fn)
         self._result = f"the result of step {self.name}"  # for messages
         self._decoder: Any = None
@@ -59,9 +68,14 @@ class Step(Generic[P, R]):
         return f"<step {self.name}>"
 
     def with_options(
-        self, *, name: str | None = None, retry: Retry | None = None, timeout: float | timedelta | None = None
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | timedelta | None = None,
+        max_running: int | None = None,
     ) -> Step[P, R]:
-        """A step with the same body and another name, policy or timeout; what is left out stays as it is.
+        """A step with the same body and another name, policy, timeout or limit; what is left out stays as it is.
 
         Beside one flow, two steps may not share a name: give the new one its own.
         """
@@ -70,6 +84,7 @@ class Step(Generic[P, R]):
             self.name if name is None else name,
             self.retry if retry is None else retry,
             self.timeout if timeout is None else timeout,
+            self.max_running if max_running is None else max_running,
         )
 
     def encode_result(self, value: object) -> bytes:
@@ -114,13 +129,17 @@ class Flow(Generic[P, R]):
     Attributes:
         name: what `start` takes.
         input: checks and decodes the execution's input, a JSON object of the function's keyword arguments.
+        max_running: executions of it that run at once in a shard; more stay queued. None: no limit of its own.
     """
 
-    def __init__(self, fn: Callable[P, Coroutine[Any, Any, R]], name: str | None) -> None:
+    def __init__(
+        self, fn: Callable[P, Coroutine[Any, Any, R]], name: str | None, max_running: int | None = None
+    ) -> None:
         if not inspect.iscoroutinefunction(fn):
             raise DefinitionError(f"@flow decorates `async def` functions, got {getattr(fn, '__qualname__', fn)!r}")
         self.fn = fn
         self.name = check_name("flow", name if name is not None else fn.__name__)
+        self.max_running = _max_running(f"flow {self.name}", max_running)
         self.input = InputModel(self.name, fn)
         update_wrapper(self, fn)
 
@@ -138,7 +157,11 @@ def step(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
 def step(fn: Callable[P, R], /) -> Step[P, R]: ...
 @overload
 def step(
-    *, name: str | None = None, retry: Retry = DEFAULT_RETRY, timeout: float | timedelta | None = None
+    *,
+    name: str | None = None,
+    retry: Retry = DEFAULT_RETRY,
+    timeout: float | timedelta | None = None,
+    max_running: int | None = None,
 ) -> _StepDecorator: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -147,6 +170,7 @@ def step(
     name: str | None = None,
     retry: Retry = DEFAULT_RETRY,
     timeout: float | timedelta | None = None,
+    max_running: int | None = None,
 ) -> Any:
     """Make a function (`def` or `async def`) a durable step; with or without arguments.
 
@@ -155,20 +179,24 @@ def step(
         retry: policy for failed attempts.
         timeout: seconds (or a timedelta) for one attempt. An async body is cancelled then and fails with
             `StepTimeout`; a sync one can't be stopped: it is waited for, and if it returns, its result counts.
+        max_running: bodies of this step that run at once in each shard; further attempts wait their turn, and only
+            their own executions notice.
 
     Raises:
         DefinitionError, InvalidName: the declaration is wrong.
     """
     if fn is not None:
         return Step(fn, None, retry, timeout)
-    return _StepDecorator(name, retry, timeout)
+    return _StepDecorator(name, retry, timeout, max_running)
 
 
 class _StepDecorator:
     """`@step(...)`: overloads keep the result's type for `async def` and `def`."""
 
-    def __init__(self, name: str | None, retry: Retry, timeout: float | timedelta | None) -> None:
-        self._options = (name, retry, timeout)
+    def __init__(
+        self, name: str | None, retry: Retry, timeout: float | timedelta | None, max_running: int | None
+    ) -> None:
+        self._options = (name, retry, timeout, max_running)
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
@@ -181,9 +209,15 @@ class _StepDecorator:
 @overload
 def flow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Flow[P, R]: ...
 @overload
-def flow(*, name: str | None = None) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Flow[P, R]]: ...
-def flow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
+def flow(
+    *, name: str | None = None, max_running: int | None = None
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Flow[P, R]]: ...
+def flow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, max_running: int | None = None) -> Any:
     """Make an `async def` a flow; with or without arguments.
+
+    Args:
+        name: name of the flow; the function's by default.
+        max_running: executions of this flow that run steps at once in each shard; more stay queued.
 
     Raises:
         DefinitionError, InvalidName: the declaration is wrong.
@@ -192,7 +226,7 @@ def flow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None) ->
         return Flow(fn, None)
 
     def decorate(decorated: Callable[..., Any]) -> Flow[..., Any]:
-        return Flow(decorated, name)
+        return Flow(decorated, name, max_running)
 
     return decorate
 
@@ -204,6 +238,12 @@ def _timeout(step_name: str, timeout: float | timedelta | None) -> float | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
         raise DefinitionError(f"step {step_name}: expected timeout to be a number of seconds > 0, got {timeout!r}")
     return float(seconds)
+
+
+def _max_running(whose: str, most: int | None) -> int | None:
+    if most is not None and (type(most) is not int or most < 1):
+        raise DefinitionError(f"{whose}: expected max_running to be a whole number >= 1, got {most!r}")
+    return most
 
 
 FlowLike = Flow[..., Any]

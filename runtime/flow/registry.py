@@ -57,6 +57,11 @@ class Registry:
             raise DefinitionError(f"step {step.name} ({place_of(step.fn)}): its result can't be stored: {problem}")
         _ = step.result_decoder
 
+    def running_max(self, name: str) -> int | None:
+        """How many executions of that flow may run at once in a shard; None: any number."""
+        flow = self._flows.get(name)
+        return None if flow is None else flow.max_running
+
     def find(self, name: str) -> FlowLike | None:
         """The flow of that name, if it is registered."""
         return self._flows.get(name)

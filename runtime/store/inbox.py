@@ -34,7 +34,7 @@ class Entry(msgspec.Struct):
     """One inbox entry. Anyone may write to a stream, so any field may be missing or odd.
 
     Commands carry `type` (`signal cancel retry ...`), `execution`, `command` (its id), `data` (JSON), `at` (ms) and
-    `v` (`COMMAND_FORMAT`); doorbells carry `type` `start`, `execution`, `at` and `v`.
+    `v` (`COMMAND_FORMAT`); doorbells carry `type` `start`, `execution`, `flow`, `at` and `v`.
     """
 
     partition: int

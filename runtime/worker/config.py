@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from stepwell.client.address import Address
 from stepwell.core.errors import UsageError
+from stepwell.core.limits import Limits
 from stepwell.core.partition import DEFAULT_PARTITIONS
 
 
@@ -37,6 +38,11 @@ class WorkerConfig:
     worker_id: str | None = None
     metrics_port: int | None = None
     metrics_host: str = "0.0.0.0"
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of each shard."""
+        return Limits(running=self.max_running)
 
     def __post_init__(self) -> None:
         for name, least in (("partitions", 1), ("max_running", 1), ("threads", 1)):

@@ -9,6 +9,7 @@ import redis
 
 from stepwell.actors.bus import Bus, Subscriber
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
+from stepwell.core.limits import Limits
 from stepwell.flow.registry import Registry
 from stepwell.store.namespace import Namespace
 from stepwell.worker.shard import RunningShard, ShardParts
@@ -23,13 +24,13 @@ class ShardSettings:
 
     Attributes:
         shard_id: its name among all shards.
-        max_running: executions that run steps at once.
+        limits: its bounds.
         threads: sync step bodies at once.
         box: file of its black box; empty: none is kept.
     """
 
     shard_id: str
-    max_running: int
+    limits: Limits
     threads: int
     box: str = ""
 
@@ -68,7 +69,7 @@ def host_shard(
             bus=Bus((*telemetry.subscribers, *subscribers)),
             observer=telemetry.observe,
             shard_id=settings.shard_id,
-            max_running=settings.max_running,
+            limits=settings.limits,
             threads=settings.threads,
             on_failure=on_failure,
             on_dead_letter=telemetry.undelivered,

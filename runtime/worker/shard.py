@@ -28,6 +28,7 @@ from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import BatchWritten, StoreEvent, StoreObserver, StoreTrouble
 from stepwell.actors.supervisor import Supervisor
 from stepwell.core.errors import StoreError
+from stepwell.core.limits import Limits
 from stepwell.core.redact import redact
 from stepwell.flow.registry import Registry
 from stepwell.store.inbox import InboxStore
@@ -57,7 +58,7 @@ class ShardParts:
     bus: Bus
     observer: StoreObserver
     shard_id: str
-    max_running: int
+    limits: Limits
     threads: int
     on_failure: Callable[[str], None]
     on_dead_letter: Callable[[object, str], None]
@@ -123,6 +124,7 @@ class RunningShard:
             runner=self.runner,
             observer=parts.observer,
             incarnation=incarnation,
+            limits=parts.limits,
         )
         self._leases.mirror = self.mirror
         self._leases.on_gained = self._gained
@@ -144,7 +146,7 @@ class RunningShard:
         self.scheduler.start()
         # An execution's actor has its id for a name; no id begins with a colon.
         shard.supervisor = self.scheduler.spawn(Supervisor, shard, name=":supervisor")
-        shard.dispatcher = self.scheduler.spawn(Dispatcher, shard, self._parts.max_running, name=":dispatcher")
+        shard.dispatcher = self.scheduler.spawn(Dispatcher, shard, name=":dispatcher")
         self._reader.dispatcher = shard.dispatcher
         self._leases.dispatcher = shard.dispatcher
         self.runner.begin()

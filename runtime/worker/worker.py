@@ -177,7 +177,7 @@ class Worker:
         connect_as = connector(self._place.url)
         namespace = open_store(connect_as, self.config)
         hosted = host_shard(
-            ShardSettings(shard_id(self._name.id, 0), self.config.max_running, self.config.threads),
+            ShardSettings(shard_id(self._name.id, 0), self.config.limits, self.config.threads),
             namespace,
             self.registry,
             connect_as,

@@ -25,7 +25,7 @@ def test_a_new_id_gets_a_queued_row_its_indexes_and_a_doorbell(store):
     assert store.score(store.keys.by(partition, "queued")) == store.now
     assert store.score(store.keys.live(partition)) == 5
     (entry,) = store.inbox.scan(partition, "0-0", 10)
-    assert entry.fields == {"type": b"start", "execution": b"e1", "at": at, "v": b"1"}
+    assert entry.fields == {"type": b"start", "execution": b"e1", "flow": b"checkout", "at": at, "v": b"1"}
 
 
 def test_a_taken_id_is_answered_with_what_holds_it_and_nothing_is_written(store):

@@ -39,6 +39,7 @@ from stepwell.actors.store_events import StoreEvent
 from stepwell.actors.supervisor import Supervisor
 from stepwell.client.starting import input_hash
 from stepwell.core.events import Event
+from stepwell.core.limits import Limits
 from stepwell.core.records import Meta, Outcome, decode_outcome, encode
 from stepwell.core.status import TERMINAL
 from stepwell.core.view import view
@@ -273,6 +274,7 @@ class SimShard:
         number: int,
         *,
         max_running: int = 1000,
+        limits: Limits | None = None,
         failpoints: Failpoints = NO_FAILPOINTS,
         flows: Iterable[FlowLike] | None = None,
     ) -> None:
@@ -283,7 +285,6 @@ class SimShard:
         self.paused: set[str] = set()
         self.crashes: list[tuple[str, BaseException, str]] = []
         self.undelivered: list[tuple[object, str]] = []
-        self._max_running = max_running
         self._reader_until = 0.0
         self._mirror_until = 0.0
         self._draining = False
@@ -315,6 +316,7 @@ class SimShard:
             runner=self.runner,  # type: ignore[arg-type]
             observer=world.store_events.append,
             incarnation=self.name,
+            limits=Limits(running=max_running) if limits is None else limits,
         )
         self.leases.mirror = self.mirror
         self.leases.on_gained = lambda grant: self.reader.gained(grant.partition)
@@ -343,7 +345,7 @@ class SimShard:
     def start(self) -> None:
         context = self.context
         context.supervisor = self.scheduler.spawn(Supervisor, context, name=":supervisor")
-        context.dispatcher = self.scheduler.spawn(Dispatcher, context, self._max_running, name=":dispatcher")
+        context.dispatcher = self.scheduler.spawn(Dispatcher, context, name=":dispatcher")
         self.reader.dispatcher = context.dispatcher
         self.leases.dispatcher = context.dispatcher
         self._lease_round()

@@ -22,7 +22,7 @@ end
 
 redis.call('ZADD', KEYS[3], ARGV[5], ARGV[1])
 redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
-redis.call('XADD', KEYS[4], '*', 'type', 'start', 'execution', ARGV[1], 'at', ARGV[4], 'v', '1')
+redis.call('XADD', KEYS[4], '*', 'type', 'start', 'execution', ARGV[1], 'flow', ARGV[2], 'at', ARGV[4], 'v', '1')
 if ARGV[6] ~= '' then
   redis.call('XADD', KEYS[5], 'MAXLEN', '~', '10000', '*', 'e', ARGV[6])
 end

@@ -11,6 +11,8 @@ from stepwell.actors import messages as m
 from stepwell.actors.dispatcher import LOAD_RETRY_SECONDS, Dispatcher
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.scheduler import VirtualScheduler
+from stepwell.core.limits import Limits
+from stepwell.flow.registry import Registry
 from stepwell.store.inbox import Entry
 from stepwell.store.keys import Keys
 from stepwell.store.leases import Grant
@@ -45,8 +47,10 @@ class Stage:
             observer=self.events.append,
             mirror=SimpleNamespace(send=lambda _ref, request: self.sent.append(request)),
             supervisor=self.supervisor,
+            registry=Registry(),
+            limits=Limits(running=running_max),
         )
-        self.ref = self.scheduler.spawn(Dispatcher, shard, running_max, name="dispatcher")
+        self.ref = self.scheduler.spawn(Dispatcher, shard, name="dispatcher")
         self.grant(1)
 
     def grant(self, epoch: int) -> None:
@@ -160,7 +164,7 @@ def test_a_row_that_can_t_be_read_for_long_holds_no_slot_while_it_waits() -> Non
     assert [load.execution_id for load in stage.sent] == ["e1", "e2"]
     stage.scheduler.advance(LOAD_RETRY_SECONDS)
     assert [load.execution_id for load in stage.sent] == ["e1", "e2", "e1"]
-    assert stage.dispatcher._running == 2, "it will run as soon as it is read"
+    assert stage.dispatcher._admission.running == 2, "it will run as soon as it is read"
     assert stage.count(DeadLetter) == 0
 
 
@@ -213,4 +217,4 @@ def test_a_second_doorbell_of_a_queued_execution_is_passed_on_too() -> None:
     assert [mail.entry_id for mail in actor.told] == ["2-1"]
     stage.tell(m.EntriesDone("e1", 0, ["2-1"]), m.Busy("e1", False))
     assert [mail.entry_id for mail in actor.told] == ["2-1", "3-1"]
-    assert stage.dispatcher._queued_entries == set()
+    assert not stage.dispatcher._admission.waiting

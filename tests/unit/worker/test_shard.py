@@ -16,6 +16,7 @@ from redis.retry import Retry
 
 from stepwell import flow, step
 from stepwell.actors.bus import Bus
+from stepwell.core.limits import Limits
 from stepwell.flow.registry import Registry
 from stepwell.store import scripts
 from stepwell.store.namespace import open_namespace
@@ -53,7 +54,7 @@ class Stage:
                 bus=Bus(),
                 observer=lambda _event: None,
                 shard_id="me",
-                max_running=10,
+                limits=Limits(running=10),
                 threads=2,
                 on_failure=self.fail,
                 on_dead_letter=lambda _message, _name: None,

@@ -1,0 +1,25 @@
+"""How much a shard does, and keeps, at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of one shard.
+
+    Attributes:
+        running: executions that run steps at once; more stay queued.
+        steps: async step bodies at once; more wait their turn.
+        in_memory: executions in memory; beyond it those that rest longest leave.
+        passivate_after: seconds; what is to wait longer than that, or has waited so long for something untimed, leaves
+            memory.
+    """
+
+    running: int = 1000
+    steps: int = 1000
+    in_memory: int = 20_000
+    passivate_after: float = 30.0
