@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-__all__ = ["SystemClock", "VirtualClock", "deadline_in"]
+__all__ = ["SystemClock", "VirtualClock", "deadline_in", "monotonic"]
 
 _SLEW = 0.1
 _LAG_MS_MAX = 10_000
@@ -31,6 +31,11 @@ def _monotonic() -> Callable[[], float]:
 
 
 _MONOTONIC = _monotonic()
+
+
+def monotonic() -> float:
+    """Seconds on that clock, the same for all processes of the host."""
+    return _MONOTONIC()
 
 
 def deadline_in(seconds: float) -> float:

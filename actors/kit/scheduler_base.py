@@ -6,7 +6,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from stepwell.actors.kit.cell import Cell
 from stepwell.actors.kit.ref import AnyRef, PooledRef
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stepwell.actors.kit.reply import Reply
     from stepwell.core.clock import Clock
 
-__all__ = ["TURN_MESSAGES_MAX", "OnDeadLetter", "Scheduler"]
+__all__ = ["NO_TURN_LOG", "TURN_MESSAGES_MAX", "OnDeadLetter", "Scheduler", "TurnLog"]
 
 TURN_MESSAGES_MAX = 64
 
@@ -26,6 +26,36 @@ A = TypeVar("A", bound="PooledActor")
 
 OnDeadLetter: TypeAlias = Callable[[object, str], None]
 """Told (message, name of the actor it was for), on the thread that found out."""
+
+
+class TurnLog(Protocol):
+    """Is told at each turn who is at work. Called on the thread that runs the actors; must cost next to nothing."""
+
+    def scheduler_is_here(self) -> None:
+        """The calling thread is the one that runs the actors."""
+        ...
+
+    def turn(self, name: str, since: float) -> None:
+        """The actor `name` is at work since that second of the monotonic clock."""
+        ...
+
+    def idle(self) -> None:
+        """Nobody is at work."""
+        ...
+
+
+class _NoTurnLog:
+    def scheduler_is_here(self) -> None:
+        return
+
+    def turn(self, name: str, since: float) -> None:
+        return
+
+    def idle(self) -> None:
+        return
+
+
+NO_TURN_LOG: Final = _NoTurnLog()
 
 
 class Scheduler(ABC):

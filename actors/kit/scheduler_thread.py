@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 
 from stepwell.actors.kit.cell import Cell
 from stepwell.actors.kit.reply import BlockingCallRefused, Reply
-from stepwell.actors.kit.scheduler_base import TURN_MESSAGES_MAX, OnDeadLetter, Scheduler
+from stepwell.actors.kit.scheduler_base import NO_TURN_LOG, TURN_MESSAGES_MAX, OnDeadLetter, Scheduler, TurnLog
 from stepwell.actors.kit.supervision import OnCrash, traceback_text
 from stepwell.core.clock import Clock
 
@@ -29,12 +29,17 @@ class ThreadScheduler(Scheduler):
     """
 
     def __init__(
-        self, clock: Clock, on_crash: OnCrash | None = None, on_dead_letter: OnDeadLetter | None = None
+        self,
+        clock: Clock,
+        on_crash: OnCrash | None = None,
+        on_dead_letter: OnDeadLetter | None = None,
+        turns: TurnLog = NO_TURN_LOG,
     ) -> None:
         self._runnable: SimpleQueue[Cell | None] = SimpleQueue()
         super().__init__(clock, self._runnable.put, on_crash, on_dead_letter)
         self.current: tuple[str, float] | None = None
         """Who is at work and since when (`clock.monotonic()`); None while idle. For a watchdog on any thread."""
+        self._turns = turns
         self._stopping = False
         self._thread = _SchedulerThread(target=self._run, name="scheduler", daemon=True)
 
@@ -75,6 +80,7 @@ class ThreadScheduler(Scheduler):
 
     def _run(self) -> None:
         self.timer_heap.thread = threading.get_ident()
+        self._turns.scheduler_is_here()
         try:
             self._loop()
             self._end(self._stop_cell)
@@ -84,20 +90,23 @@ class ThreadScheduler(Scheduler):
             # Whatever happened: nobody may wait for ever for an actor that gets no turn any more.
             self._end(Cell.abandon)
             self.current = None
+            self._turns.idle()
 
     def _loop(self) -> None:
         monotonic = self.clock.monotonic
-        runnable, heap = self._runnable, self.timer_heap
+        runnable, heap, turn = self._runnable, self.timer_heap, self._turns.turn
         while not self._stopping:
             cell = self._wait() if runnable.empty() else runnable.get()
             now = monotonic()
             heap.fire(now)
             if cell is not None:
                 self.current = (cell.name, now)
+                turn(cell.name, now)
                 cell.take_turn(TURN_MESSAGES_MAX)
 
     def _wait(self) -> Cell | None:
         self.current = None
+        self._turns.idle()
         due = self.timer_heap.next_due()
         if due is None:
             return self._runnable.get()
@@ -109,4 +118,5 @@ class ThreadScheduler(Scheduler):
 
     def _stop_cell(self, cell: Cell) -> None:
         self.current = (cell.name, self.clock.monotonic())
+        self._turns.turn(*self.current)
         cell.stop()

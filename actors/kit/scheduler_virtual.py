@@ -12,7 +12,7 @@ import pykka
 from stepwell.actors.kit.cell import Cell
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.actors.kit.reply import BlockingCallRefused, Reply
-from stepwell.actors.kit.scheduler_base import TURN_MESSAGES_MAX, OnDeadLetter, Scheduler
+from stepwell.actors.kit.scheduler_base import NO_TURN_LOG, TURN_MESSAGES_MAX, OnDeadLetter, Scheduler, TurnLog
 from stepwell.actors.kit.supervision import OnCrash
 
 __all__ = ["MESSAGES_MAX", "ActorCrashed", "VirtualScheduler"]
@@ -41,9 +41,11 @@ class VirtualScheduler(Scheduler):
         seed: int | None = None,
         on_crash: OnCrash | None = None,
         on_dead_letter: OnDeadLetter | None = None,
+        turns: TurnLog = NO_TURN_LOG,
     ) -> None:
         self._runnable: deque[Cell] = deque()
         super().__init__(clock or VirtualClock(), self._runnable.append, on_crash or self._keep_crash, on_dead_letter)
+        self._turns = turns
         self._random = None if seed is None else random.Random(seed)
         self._crash: tuple[str, BaseException] | None = None
         self._at_work: str | None = None
@@ -137,7 +139,9 @@ class VirtualScheduler(Scheduler):
             limit = 1
         cell = runnable.popleft()
         self._at_work = cell.name
+        self._turns.turn(cell.name, self.clock.monotonic())
         handled = cell.take_turn(limit)
+        self._turns.idle()
         self._raise_crash()
         return max(1, handled)
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
+from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import StepDone, StepErred, StepHeld
@@ -20,9 +21,10 @@ Outcome: TypeAlias = StepDone | StepErred
 
 
 class Attempt:
-    """One attempt. `body` is whatever the runner needs to remember of it; `then` is what was asked for meanwhile."""
+    """One attempt. `body` is whatever the runner needs to remember of it; `then` is what was asked for meanwhile;
+    `slot` is its place in the black box, once it has begun."""
 
-    __slots__ = ("begun", "body", "order", "outcome", "ref", "then", "withdrawn")
+    __slots__ = ("begun", "body", "order", "outcome", "ref", "slot", "then", "withdrawn")
 
     def __init__(self, order: StepOrder, ref: AnyRef) -> None:
         self.order = order
@@ -32,6 +34,7 @@ class Attempt:
         self.withdrawn = False
         self.outcome: Outcome | None = None
         self.body: object = None
+        self.slot = -1
 
     @property
     def number(self) -> int:
@@ -42,8 +45,9 @@ class Attempt:
 class Attempts:
     """All attempts of a runner, safe from any thread. `submit` gets one going; False: not now, ask again."""
 
-    def __init__(self, holdings: Holdings, submit: Callable[[Attempt], bool]) -> None:
+    def __init__(self, holdings: Holdings, submit: Callable[[Attempt], bool], box: BlackBox = NO_BOX) -> None:
         self._holdings = holdings
+        self._box = box
         self._submit = submit
         self._lock = threading.Lock()
         self._by_path: dict[tuple[str, str], Attempt] = {}
@@ -142,6 +146,7 @@ class Attempts:
             ours = not self._closed and self._holdings.lease(order.partition) == order.lease
             if ours and self._holdings.may_act(order.partition):
                 attempt.begun = True
+                attempt.slot = self._box.begin(order.partition, order.context)
                 return True
         self._end(attempt)
         if ours:
@@ -156,6 +161,7 @@ class Attempts:
         with self._lock:
             then, attempt.then = attempt.then, None
             attempt.outcome = outcome
+            self._box.end(attempt.slot)
             self._active -= 1
             idle = self._idle()
             # Told under the lock: who adopts the attempt now must not be told twice.
@@ -180,6 +186,8 @@ class Attempts:
             key = (order.context.execution_id, order.context.path)
             if self._by_path.get(key) is attempt:
                 del self._by_path[key]
+            if attempt.begun:
+                self._box.end(attempt.slot)
             self._active -= 1
             then, attempt.then = attempt.then, None
             idle = self._idle()

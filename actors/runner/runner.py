@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.clock import deadline_in
 from stepwell.actors.kit.ref import AnyRef
@@ -23,6 +24,7 @@ from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
 from stepwell.flow.attempt import copied_arguments, failure_of
 from stepwell.flow.context import StepContext, running_step
+from stepwell.flow.operations import StepCall
 
 logger = logging.getLogger("stepwell.runner")
 
@@ -30,9 +32,10 @@ logger = logging.getLogger("stepwell.runner")
 class StepRunner:
     """See the package's docstring. `threads` bounds sync bodies at once. `begin` and `stop` frame its life."""
 
-    def __init__(self, clock: Clock, holdings: Holdings, threads: int) -> None:
+    def __init__(self, clock: Clock, holdings: Holdings, threads: int, box: BlackBox = NO_BOX) -> None:
         self._clock = clock
-        self._attempts = Attempts(holdings, self._submit)
+        self._box = box
+        self._attempts = Attempts(holdings, self._submit, box)
         self._pool = ThreadPool(threads, "stepwell-step")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="stepwell-steps", daemon=True)
@@ -97,6 +100,7 @@ class StepRunner:
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
+        self._box.loop_is_here()
         while not self._over:
             try:
                 self._loop.run_forever()
@@ -131,13 +135,12 @@ class StepRunner:
         limit = None if timeout is None else asyncio.timeout(timeout)
         outcome: Outcome | None
         try:
-            args, kwargs = copied_arguments(order.call)
+            body = self._box.resumed(attempt.slot, _called(order.call))
             if limit is None:
-                raw = step.encode_result(await step.fn(*args, **kwargs))
+                raw = await body
             else:
                 async with limit:
-                    value = await step.fn(*args, **kwargs)
-                raw = step.encode_result(value)
+                    raw = await body
         except BaseException as raised:
             error: BaseException = raised
             if limit is not None and isinstance(raised, TimeoutError) and limit.expired():
@@ -158,6 +161,7 @@ class StepRunner:
         watch = None if timeout is None else Watch(self._loop, self.soon, self._pool, order.context, timeout)
         outcome: Outcome
         try:
+            self._box.on_thread(attempt.slot)
             args, kwargs = copied_arguments(order.call)
             context = contextvars.copy_context()
             context.run(running_step.set, self._context(order))
@@ -184,3 +188,9 @@ class StepRunner:
         if timeout is None:
             return order.context
         return replace(order.context, deadline=deadline_in(timeout))
+
+
+async def _called(call: StepCall[object]) -> bytes:
+    """The body's encoded result."""
+    args, kwargs = copied_arguments(call)
+    return call.step.encode_result(await call.step.fn(*args, **kwargs))

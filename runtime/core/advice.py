@@ -10,6 +10,7 @@ from stepwell.core.status import (
     ERROR,
     PARK_CRASHED,
     PARK_DIVERGED,
+    PARK_KILLS_SHARD,
     PARK_NOT_DEPLOYED,
     PARK_UNREADABLE,
     PARKED,
@@ -23,6 +24,7 @@ _FITTING: Final = "start another execution with an input that fits"
 _PARKED: Final = {
     PARK_DIVERGED: "run code that fits the record (mend it, or roll back), then: {retry}",
     PARK_UNREADABLE: "repair its row in Redis, then: {retry}",
+    PARK_KILLS_SHARD: "mend the flow's code (move what takes long, or may crash, into a @step), then: {retry}",
     PARK_CRASHED: "mend what the traceback shows, then: {retry}",
 }
 

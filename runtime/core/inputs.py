@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from stepwell.core.records import Failure, OpKind
+from stepwell.core.records import CutShort, Failure, OpKind
 from stepwell.core.retry import Retry
 
 
@@ -17,10 +17,12 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Resumed(msgspec.Struct, frozen=True, gc=False):
-    """An execution came back into memory. `clean`: its previous owner left no step running."""
+    """An execution came back into memory. `clean`: its previous owner left no step running. Where it died, `cut` is
+    what its black box showed as running; None: no box was read, so all that are open count as interrupted."""
 
     now: int
     clean: bool
+    cut: tuple[CutShort, ...] | None = None
 
 
 class Declaration(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,7 @@ keys. `/`, `#` and `.digit` belong to paths, NUL separates inside hashes, so no 
 from __future__ import annotations
 
 import re
+from typing import TypeGuard
 
 from stepwell.core.errors import InvalidName
 
@@ -44,6 +45,11 @@ def check_execution_id(execution_id: str) -> str:
             f" got {execution_id!r}"
         )
     return execution_id
+
+
+def is_execution_id(text: str | None) -> TypeGuard[str]:
+    """Whether it is well formed."""
+    return text is not None and _EXECUTION_ID.fullmatch(text) is not None
 
 
 def numbered(name: str, count: int) -> str:

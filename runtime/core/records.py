@@ -63,6 +63,7 @@ class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     due_at: int | None = None
     delay_ms: int | None = None  # the recorded delay: a stepped Redis clock never lengthens it
     generation: int = 0
+    lane: bool = False  # it cut short its shard, or may have: it runs in a process of its own
     winding: str = ""  # why nothing new may start here: `cancel` or `gather`
     late_from: int | None = None  # when the running retry was due
 
@@ -70,6 +71,15 @@ class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def failures(self) -> int:
         """Attempts of the current budget before the current one."""
         return self.attempt - 1 - self.budget_from
+
+
+class CutShort(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An attempt that its shard's death cut short, as the black box shows. `named`: its own code was at work."""
+
+    token: str
+    attempt: int
+    named: bool
+    path: str = ""
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

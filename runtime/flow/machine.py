@@ -29,7 +29,7 @@ from stepwell.core.effects import (
 from stepwell.core.errors import DefinitionError, Diverged, InvalidInput, PayloadError
 from stepwell.core.inputs import Begin, Declaration, FlowRaised, Input, Moved, ParkAsked, Resumed, RetryAsked
 from stepwell.core.messages import message_of
-from stepwell.core.records import Failure, decode_fact
+from stepwell.core.records import CutShort, Failure, decode_fact
 from stepwell.core.status import PARK_DIVERGED, PARKED, QUEUED
 from stepwell.core.transitions import decide, settle
 from stepwell.flow.definitions import FlowLike
@@ -67,13 +67,14 @@ class Machine:
         self.checkpoint = checkpoint
         self._driver: Driver | None = None
 
-    def start(self, now: int, clean: bool) -> Turn:
-        """Bring the execution to life after it was loaded. `clean`: nothing ran when its last owner left."""
+    def start(self, now: int, clean: bool, cut: tuple[CutShort, ...] | None = None) -> Turn:
+        """Bring the execution to life after it was loaded. `clean`: nothing ran when its last owner left; `cut`: what
+        ran when it died, if that is known."""
         if self.checkpoint.status == QUEUED:
             return self.feed(Begin(now))
         if self.checkpoint.status == PARKED or self.checkpoint.terminal:
             return Turn()
-        return self.feed(Resumed(now, clean))
+        return self.feed(Resumed(now, clean, cut))
 
     def feed(self, event: Input) -> Turn:
         """Apply one event. Divergence parks the execution (or refuses the retry that met it)."""

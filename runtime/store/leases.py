@@ -13,12 +13,14 @@ from stepwell.store.link import Link
 from stepwell.store.replies import items_of, number, text
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
+from stepwell.store.suspects import NO_SUSPECTS, Suspects, suspects_of
 
 __all__ = ["Grant", "Held", "LeaseHolder", "LeaseStore", "Lost", "Renewed", "parse_lease", "server_time_ms"]
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """A partition is ours. `value` fences every write, `clean` says that the holder before released it.
+    """A partition is ours. `value` fences every write, `clean` says that the holder before released it, `boxed` that it
+    died and its black box was read: only those steps were interrupted that `suspects` has.
 
     `seq` is the partition's commit counter at that moment.
     """
@@ -28,6 +30,8 @@ class Grant(msgspec.Struct, frozen=True):
     value: str
     clean: bool
     seq: int
+    boxed: bool = False
+    suspects: Suspects = NO_SUSPECTS
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -95,12 +99,10 @@ class LeaseStore:
                 raise ValueError(f"{name} must be text without '|', got {given!r}")
         now = self.server_time_ms() if now_ms is None else now_ms
         script = self._scripts.lease_acquire
+        asked: Command = [now, ttl_ms, owner, incarnation, host_info]
         parts = [self._keys.parts[partition] for partition in partitions]
         raws = self._link.call(
-            [
-                ["EVALSHA", script, 3, part.lease, part.epoch, part.seq, now, ttl_ms, owner, incarnation, host_info]
-                for part in parts
-            ]
+            [["EVALSHA", script, 4, part.lease, part.epoch, part.seq, part.suspects, *asked] for part in parts]
         )
         return [_acquired(partition, raw) for partition, raw in zip(partitions, raws, strict=True)]
 
@@ -154,7 +156,9 @@ def server_time_ms(link: Link) -> int:
 def _acquired(partition: int, raw: object) -> Grant | Held:
     answer = items_of(raw)
     if answer and answer[0] == b"GRANTED":
-        return Grant(partition, number(answer[1]), text(answer[2]), answer[3] == b"1", number(answer[4]))
+        left, suspects = answer[3], suspects_of(answer[5])
+        epoch, value, seq = number(answer[1]), text(answer[2]), number(answer[4])
+        return Grant(partition, epoch, value, left == b"clean", seq, left == b"boxed", suspects)
     if answer and answer[0] == b"HELD":
         return Held(partition, text(answer[1]))
     raise StoreError(f"asking for the lease of partition {partition}, the server answered {raw!r:.200}")

@@ -30,6 +30,7 @@ __all__ = [
     "Exists",
     "Failure",
     "Fenced",
+    "Forgotten",
     "Loaded",
     "Refused",
     "Reply",
@@ -133,8 +134,12 @@ class Unlisted(msgspec.Struct, frozen=True):
     lists: int
 
 
+class Forgotten(msgspec.Struct, frozen=True):
+    """Nothing is held any more against what was named."""
+
+
 Failure = Refused | Broken
-Reply = Committed | Fenced | Conflict | Loaded | Buried | Unlisted | Created | Exists | Refused | Broken
+Reply = Committed | Fenced | Conflict | Loaded | Buried | Unlisted | Forgotten | Created | Exists | Refused | Broken
 
 
 def failure(error: RedisError) -> Failure:

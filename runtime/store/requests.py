@@ -22,6 +22,7 @@ from stepwell.store.replies import (
     Exists,
     Failure,
     Fenced,
+    Forgotten,
     Loaded,
     Refused,
     Reply,
@@ -49,6 +50,7 @@ __all__ = [
     "Exists",
     "Failure",
     "Fenced",
+    "Forget",
     "Load",
     "Loaded",
     "Refused",
@@ -68,6 +70,7 @@ _COMMITTED_BEFORE = Committed(dup=True)
 _BURIED = Buried()
 _BURIED_BEFORE = Buried(dup=True)
 _CREATED = Created()
+_FORGOTTEN = Forgotten()
 
 
 class Request(Protocol):
@@ -95,7 +98,10 @@ class Applied(msgspec.Struct):
 
 
 class Commit(msgspec.Struct):
-    """Writes what one decision changed in a row. `live` is `KEEP`, `DROP` or the next due time in ms as text."""
+    """Writes what one decision changed in a row. `live` is `KEEP`, `DROP` or the next due time in ms as text.
+
+    `forget`: what is held no more against the execution: `i` its interrupted steps, `x` its strikes, `xi` both.
+    """
 
     partition: int
     execution_id: str
@@ -111,6 +117,7 @@ class Commit(msgspec.Struct):
     applied: Sequence[Applied] = ()
     event: bytes = b""
     ended: bool = False
+    forget: str = ""
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command; keys that this commit does not touch are left out."""
@@ -118,11 +125,13 @@ class Commit(msgspec.Struct):
         named: list[str] = [part.lease, part.row + self.execution_id, part.seq, part.live]
         dels = self.dels
         tail: list[str | bytes] = []
-        if self.status_from != self.status_to or self.applied or self.event:
+        if self.status_from != self.status_to or self.applied or self.event or self.forget:
             named += (part.by[self.status_from], part.by[self.status_to])
-            if self.applied or self.event:
+            if self.applied or self.event or self.forget:
                 named += (part.inbox, part.events)
                 tail = self._applied(part, named)
+                if self.forget:
+                    named.append(part.suspects)
         command: Command = [
             "EVALSHA",
             scripts.commit,
@@ -141,6 +150,7 @@ class Commit(msgspec.Struct):
             part.ended + self.execution_id if self.ended else "",
             len(dels),
             len(self.applied),
+            self.forget,
         ]
         if dels:
             command += dels
@@ -284,6 +294,23 @@ class Unlist(msgspec.Struct):
     def parse(self, raw: object) -> Reply:
         """Unlisted or Fenced."""
         return Unlisted(raw) if isinstance(raw, int) else decoded(raw, _fenced)
+
+
+class Forget(msgspec.Struct):
+    """Takes back what is held against executions (`x:<id>`, `i:<id>`) and inbox entries (`e:<entry id>`)."""
+
+    partition: int
+    lease: str
+    fields: Sequence[str]
+
+    def args(self, keys: Keys, scripts: Scripts) -> Command:
+        """The command."""
+        part = keys.parts[self.partition]
+        return ["EVALSHA", scripts.suspects_forget, 2, part.lease, part.suspects, self.lease, *self.fields]
+
+    def parse(self, raw: object) -> Reply:
+        """Forgotten or Fenced."""
+        return _FORGOTTEN if raw == b"OK" else decoded(raw, _fenced)
 
 
 class Create(msgspec.Struct):

@@ -19,9 +19,11 @@ SCRIPT_NAMES: Final = (
     "dead_letter",
     "lease_acquire",
     "lease_free",
+    "lease_reap",
     "lease_release",
     "lease_renew",
     "restore",
+    "suspects_forget",
     "unlist",
 )
 
@@ -39,9 +41,11 @@ class Scripts:
         self.dead_letter = self._sha("dead_letter")
         self.lease_acquire = self._sha("lease_acquire")
         self.lease_free = self._sha("lease_free")
+        self.lease_reap = self._sha("lease_reap")
         self.lease_release = self._sha("lease_release")
         self.lease_renew = self._sha("lease_renew")
         self.restore = self._sha("restore")
+        self.suspects_forget = self._sha("suspects_forget")
         self.unlist = self._sha("unlist")
 
     def _sha(self, name: str) -> str:

@@ -12,6 +12,7 @@ import msgspec
 import pykka
 import redis
 
+from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.bus import Bus
 from stepwell.actors.dispatcher import Dispatcher
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
@@ -50,7 +51,9 @@ FORGET_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ShardParts:
-    """What a shard is built from. `connect` makes a client with a given name; `shard_id` names it among all shards."""
+    """What a shard is built from. `connect` makes a client with a given name; `shard_id` names it among all shards;
+    `box` tells whoever looks after the process what it works on.
+    """
 
     namespace: Namespace
     registry: Registry
@@ -64,6 +67,7 @@ class ShardParts:
     on_dead_letter: Callable[[object, str], None]
     on_trouble: Callable[[], None]
     failpoints: Failpoints = NO_FAILPOINTS
+    box: BlackBox = NO_BOX
 
 
 class RunningShard:
@@ -78,7 +82,7 @@ class RunningShard:
         self._stopping = threading.Event()
         self._gone = threading.Event()
         self.holdings = Holdings(self.clock.monotonic)
-        self.scheduler = ThreadScheduler(self.clock, on_crash=self._crashed, on_dead_letter=parts.on_dead_letter)
+        self.scheduler = ThreadScheduler(self.clock, self._crashed, parts.on_dead_letter, parts.box)
         self._observer = parts.observer
         clients = {name: parts.connect(name) for name in ("mirror", "inbox", "leases")}
         self._clients = list(clients.values())
@@ -105,7 +109,7 @@ class RunningShard:
             self._leases.recheck,
             parts.failpoints,
         )
-        self.runner = StepRunner(self.clock, self.holdings, parts.threads)
+        self.runner = StepRunner(self.clock, self.holdings, parts.threads, parts.box)
         self._reader = InboxReader(
             InboxStore(clients["inbox"], keys, scripts),
             self.holdings,
@@ -143,6 +147,7 @@ class RunningShard:
     def start(self) -> None:
         """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
         shard = self._context
+        self._parts.box.catch_faults()
         self.scheduler.start()
         # An execution's actor has its id for a name; no id begins with a colon.
         shard.supervisor = self.scheduler.spawn(Supervisor, shard, name=":supervisor")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from stepwell.core.records import CutShort
 from stepwell.store.leases import Grant
-from stepwell.store.requests import DROP, Load, Unlist
+from stepwell.store.requests import DROP, Forget, Load, Unlist
 from stepwell.store.scripts import SCRIPT_NAMES
+from stepwell.store.suspects import Loss, SuspectStore
 
 
 def _create(store):
@@ -65,6 +67,28 @@ def _free(store):
     return lambda: store.leases.free(0, grant.value)
 
 
+def _reap(store):
+    grant = _grant(store)
+    cut = {"e1": (CutShort("t", 1, True),)}
+    loss = Loss(0, grant.value, grant.epoch, cut, ("e1",), ("1-1",))
+    return lambda: SuspectStore(store.client, store.keys, store.scripts).reap([loss], "b0", "it died")
+
+
+def _reap_a_lapsed_lease(store):
+    loss = Loss(0, "", 0, {}, ("e1",))
+    return lambda: SuspectStore(store.client, store.keys, store.scripts).reap([loss], "b0", "it died")
+
+
+def _acquire_after_a_death(store):
+    _reap(store)()
+    return lambda: store.leases.acquire([0], "w", "i", "h", 10_000, store.now + 9)
+
+
+def _forget(store):
+    store.client.hset(store.keys.suspects(0), mapping={"x:e1": "1|b0|it died", "i:e1": "[]"})
+    return lambda: store.execute(Forget(0, store.lease, ["x:e1", "i:e1"]))
+
+
 CASES = {
     "create": _create,
     "commit": _commit,
@@ -76,6 +100,10 @@ CASES = {
     "lease_renew, taking it back": _retake,
     "lease_release": _release,
     "lease_free": _free,
+    "lease_reap": _reap,
+    "lease_reap, the lease has lapsed": _reap_a_lapsed_lease,
+    "lease_acquire, after a death": _acquire_after_a_death,
+    "suspects_forget": _forget,
 }
 
 

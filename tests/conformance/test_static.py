@@ -10,8 +10,9 @@ from stepwell.store.inbox import START
 from stepwell.store.keys import STATUSES, Keys
 from stepwell.store.link import Link
 from stepwell.store.namespace import open_namespace, remember
-from stepwell.store.requests import DROP, Applied, DeadLetter, Load, Unlist
+from stepwell.store.requests import DROP, Applied, DeadLetter, Forget, Load, Unlist
 from stepwell.store.scripts import SCRIPT_NAMES, Scripts
+from stepwell.store.suspects import Loss, SuspectStore
 
 OLDEST = (6, 2, 0)
 SOURCES = Scripts().sources
@@ -25,6 +26,7 @@ SINCE = {
     "GET": (1, 0, 0),
     "HDEL": (2, 4, 0),
     "HGETALL": (2, 0, 0),
+    "HGET": (2, 0, 0),
     "HMGET": (2, 0, 0),
     "HSET": (4, 0, 0),
     "HSETNX": (2, 0, 0),
@@ -108,6 +110,8 @@ def _exercise(store):
         store.dead_letter(store.inbox.send(0, {"a": "b"})),
         store.dead_letter(store.inbox.send(0, {"a": "b"}), command_id="c", outcome=b"1"),
         Unlist(store.keys.partition_of("ghost"), "ghost", store.lease),
+        Forget(0, store.lease, ["x:e1"]),
+        store.commit(expected_rev=9, commit_id="c9", forget="xi"),
         Load("e1"),
     ]
     replies = store.link.execute(requests)
@@ -118,6 +122,9 @@ def _exercise(store):
     store.leases.release(grants)
     store.leases.free(0, "x")
     store.leases.read([0])
+    suspects = SuspectStore(store.client, store.keys, store.scripts)
+    suspects.reap([Loss(0, grants[0].value, grants[0].epoch, {}, ("e1",), ("1-1",))], "b0", "it died")
+    suspects.read(0)
     store.inbox.read({0: START}, 1, 1)
     store.inbox.due(0, 1, 1)
     list(store.inbox.unfinished(0))
@@ -197,4 +204,6 @@ def test_a_commit_names_only_the_keys_it_uses():
     assert plain.args(keys, scripts)[2] == 8
     plain.applied = [Applied("1-1"), Applied("1-2", "c1", b"1")]
     assert plain.args(keys, scripts)[2] == 9
+    plain.forget = "x"
+    assert plain.args(keys, scripts)[2] == 10
     assert DeadLetter(0, "l", "1-1", "r", b"", 1).args(keys, scripts)[2] == 3

@@ -24,6 +24,7 @@ from stepwell.core.status import (
 from stepwell.core.token import idempotency_key
 
 INTERRUPTIONS_MAX = 10
+LANE_INTERRUPTIONS = 2  # from then on a step runs in a process of its own, even if no box names it
 ATTEMPTS_KEPT = 20  # of the first and of the last attempts of a step
 TRIM_EVERY = 64  # attempts of a step, so that a failure costs the same however many there were
 
@@ -134,9 +135,12 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
     if op.status == STEP_READY:
         cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING))
         return cp, [*effects, StartAttempt(path, op.attempt, again=True)]
-    if event.clean:
+    cut = _cut_short(op, event)
+    if not cut:
         return cp, [StartAttempt(path, op.attempt, again=True)]
-    op = replace(op, interruptions=op.interruptions + 1)
+    interruptions = op.interruptions + 1
+    lane = op.lane or cut == "named" or interruptions >= LANE_INTERRUPTIONS
+    op = replace(op, interruptions=interruptions, lane=lane)
     told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, op.interruptions)
     if op.interruptions > INTERRUPTIONS_MAX:
         error = Failure(
@@ -146,6 +150,18 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
         return cp, [*effects, Emit(told), _gave_up(cp, path, op, error, "interrupted")]
     cp, effects = reopen(cp, path, op)
     return cp, [*effects, Emit(told), StartAttempt(path, op.attempt, again=True)]
+
+
+def _cut_short(op: OpenOp, event: Resumed) -> str:
+    """Whether its attempt was interrupted: empty, `running`, or `named` where its own code was at work."""
+    if event.clean:
+        return ""
+    if event.cut is None:
+        return "running"
+    for cut in event.cut:
+        if cut.token == op.token and cut.attempt == op.attempt:
+            return "named" if cut.named else "running"
+    return ""
 
 
 def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:

@@ -1,12 +1,13 @@
 -- commit: writes what one decision changed in an execution's row, under the partition's lease.
 --
 -- KEYS  1 lease  2 row  3 seq  4 live  5 by:<status before>  6 by:<status after>  7 inbox  8 events
---       9.. one cmd hash for each applied command that has an outcome
+--       9.. one cmd hash for each applied command that has an outcome, and the suspects at the end, if it forgets
 --       Trailing keys that this commit does not use may be left out.
 -- ARGV  1 lease value  2 expected rev  3 next rev  4 commit id  5 now (ms)  6 execution id
 --       7 live: keep, drop or a score  8 status before  9 status after
 --       10 event ('' = none)  11 channel that hears of the end ('' = none)
 --       12 number of deleted fields  13 number of applied commands
+--       14 what its suspects' fields are to be forgotten: '', i (interrupted steps), x (strikes) or xi
 --       then the deleted fields
 --       then for each applied command: inbox entry id ('' = none), outcome ('' = none), channel
 --       then pairs of field and value
@@ -32,7 +33,7 @@ if stored[1] ~= ARGV[2] then
 end
 
 local dels, applied = tonumber(ARGV[12]), tonumber(ARGV[13])
-local commands = 14 + dels
+local commands = 15 + dels
 local first = commands + 3 * applied
 local last = #ARGV
 if (last - first) % 2 ~= 1 then
@@ -49,6 +50,10 @@ local live = ARGV[7]
 if live ~= 'keep' and live ~= 'drop' then redis.call('ZADD', KEYS[4], live, ARGV[6]) end
 redis.call('INCR', KEYS[3])
 if live == 'drop' then redis.call('ZREM', KEYS[4], ARGV[6]) end
+if ARGV[14] ~= '' then
+  local suspects = #KEYS
+  for kind in string.gmatch(ARGV[14], '%a') do redis.call('HDEL', KEYS[suspects], kind .. ':' .. ARGV[6]) end
+end
 local moved = ARGV[8] ~= ARGV[9]
 if moved then
   redis.call('ZREM', KEYS[5], ARGV[6])
@@ -71,7 +76,7 @@ for i = commands, first - 1, 3 do
   if ARGV[i] ~= '' then redis.call('XDEL', KEYS[7], ARGV[i]) end
 end
 
-for i = 14, commands - 1, 1000 do
+for i = 15, commands - 1, 1000 do
   redis.call('HDEL', KEYS[2], unpack(ARGV, i, math.min(i + 999, commands - 1)))
 end
 while last - first > 999 do

@@ -1,13 +1,15 @@
 -- lease_acquire: grants a partition that nobody holds, under a new and higher epoch.
 --
--- KEYS  1 lease  2 epoch  3 seq
+-- KEYS  1 lease  2 epoch  3 seq  4 suspects
 -- ARGV  1 now (ms)  2 TTL (ms)  3 owner  4 incarnation  5 host information; none of 3-5 holds a '|'
 -- Answers
---       {GRANTED, epoch, lease value, clean, seq}   clean is 1 when the holder before released it
---       {HELD, lease value}                         another one holds it
+--       {GRANTED, epoch, lease value, left, seq, suspects}
+--                              left: how the holder before went: clean (it released), boxed (it died, and its black
+--                              box was read) or ''; suspects: fields and values
+--       {HELD, lease value}    another one holds it
 --
--- The epoch key holds `N`, `N|clean` (granted after a release) or `N|released`. The middle form keeps a
--- repeated request, whose first reply was lost, from hearing another answer.
+-- The epoch key holds `N`, with `|released` after a release and `|boxed` after a death whose box was read; a grant
+-- after these is `N|clean` or `N|known`, so that a repeated request, whose first reply was lost, hears the same.
 
 local lease = redis.call('GET', KEYS[1])
 local said = redis.call('GET', KEYS[2]) or ''
@@ -27,13 +29,15 @@ if lease then
     redis.call('SET', KEYS[2], middle)
     mark = ''
   end
-  return {'GRANTED', middle, lease, mark == 'clean' and '1' or '0', seq}
+  local left = mark == 'clean' and 'clean' or mark == 'known' and 'boxed' or ''
+  return {'GRANTED', middle, lease, left, seq, redis.call('HGETALL', KEYS[4])}
 end
 
 local epoch = math.max(tonumber(number or '0') + 1, tonumber(ARGV[1]))
 epoch = string.format('%.0f', epoch)
-local clean = mark == 'released'
+local left = mark == 'released' and 'clean' or mark == 'boxed' and 'boxed' or ''
+local form = left == 'clean' and '|clean' or left == 'boxed' and '|known' or ''
 lease = head .. epoch .. tail
 redis.call('SET', KEYS[1], lease, 'PX', ARGV[2])
-redis.call('SET', KEYS[2], clean and epoch .. '|clean' or epoch)
-return {'GRANTED', epoch, lease, clean and '1' or '0', seq}
+redis.call('SET', KEYS[2], epoch .. form)
+return {'GRANTED', epoch, lease, left, seq, redis.call('HGETALL', KEYS[4])}

@@ -13,7 +13,8 @@ if lease == ARGV[1] then
   return {'OK', seq, '0'}
 end
 local epoch = redis.call('GET', KEYS[2])
-if not lease and (epoch == ARGV[2] or epoch == ARGV[2] .. '|clean') then
+local granted = epoch == ARGV[2] or epoch == ARGV[2] .. '|clean' or epoch == ARGV[2] .. '|known'
+if not lease and granted then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
   return {'OK', seq, '1'}
 end
