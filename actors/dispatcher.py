@@ -15,6 +15,7 @@ from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.admission import Admission, Start
 from stepwell.actors.commands import NoSuchCommand, flow_of, read_entry
+from stepwell.actors.healing import revive
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
@@ -68,6 +69,8 @@ class Dispatcher(PooledActor):
             self._admission.recovering = message.active
         elif isinstance(message, m.PartitionLost):
             self._partition_lost(message.partition)
+        elif isinstance(message, m.TailLost):
+            self._tail_lost(message.partition)
         elif isinstance(message, m.ActorGone):
             self._actor_gone(message)
         elif isinstance(message, m.BadCommand):
@@ -186,8 +189,11 @@ class Dispatcher(PooledActor):
             again = _LoadAgain(message.execution_id)
             self._count_busy(route, False)
             self.timers.start("load:" + message.execution_id, LOAD_RETRY_SECONDS, again)
+        elif revive(self._shard, message.execution_id, message.reply.fields):
+            self._load(message.execution_id)  # sent after the restoration, so it finds that
         elif message.reply.fields:
             self._learn_flow(route, message.reply.fields.get("flow", b"").decode(errors="replace"))
+            self._shard.afterlife.forget(message.execution_id)
             spawn = m.Spawn(message.execution_id, message.reply.fields, route.clean, route.park)
             route.park = None
             route.waits_for = "actor"
@@ -238,7 +244,13 @@ class Dispatcher(PooledActor):
             self._remove(message.execution_id)
             message.ref.tell(m.StopGranted())
 
+    def _tail_lost(self, partition: int) -> None:
+        routes = self._routes.items()
+        living = {i: route.ref for i, route in routes if route.partition == partition and route.ref is not None}
+        self._shard.healer.tell(m.Living(partition, living))
+
     def _partition_lost(self, partition: int) -> None:
+        self._shard.healer.tell(m.PartitionLost(partition))
         for execution_id, route in list(self._routes.items()):
             if route.partition == partition:
                 self._forget(execution_id, route)

@@ -114,6 +114,8 @@ class ExecutionActor(PooledActor):
         """One message; everything but the store's answer waits while a commit is in flight."""
         if isinstance(message, m.Written):
             self._written(message.reply)
+        elif isinstance(message, m.StoredRev):
+            self._compare(message.rev)
         elif isinstance(message, m.Drop):
             self._let_go()
             self._forget()
@@ -168,6 +170,7 @@ class ExecutionActor(PooledActor):
             if self._machine is None or self._machine.checkpoint.status != RUNNING:
                 self._ask_to_leave()
         elif isinstance(message, m.StopGranted):
+            self._remember()
             self._forget()
         else:
             raise TypeError(f"{self} does not know what to do with {message!r}")
@@ -284,7 +287,7 @@ class ExecutionActor(PooledActor):
         if request is None or machine is None:
             return
         if isinstance(reply, Conflict) and isinstance(request, Commit) and reply.stored_rev < request.expected_rev:
-            self._restore(machine.checkpoint, request)
+            self._restore(machine.checkpoint, request.applied)
             return
         if not isinstance(reply, Committed):
             if isinstance(reply, Conflict):
@@ -309,13 +312,23 @@ class ExecutionActor(PooledActor):
             self._shard.dispatcher.tell(m.EntriesDone(self._id, self._partition, entries))
         self._acknowledged()
 
-    def _restore(self, cp: Checkpoint, lost: Commit) -> None:
+    def _compare(self, stored_rev: int) -> None:
+        """Redis has lost writes of the partition. A commit in flight finds out by itself."""
+        machine = self._machine
+        if machine is not None and self._in_flight is None and stored_rev < machine.checkpoint.rev:
+            self._restore(machine.checkpoint, ())
+
+    def _restore(self, cp: Checkpoint, applied: Sequence[Applied]) -> None:
         """Redis lost acknowledged data: write the whole row as it should be now, under the same fence."""
-        self._pending = tuple(lost.applied)
+        lease = self._shard.holdings.lease(self._partition)
+        if lease is None:
+            self._forget()
+            return
+        self._pending = tuple(applied)
         self._in_flight = Restore(
             partition=self._partition,
             execution_id=self._id,
-            lease=lost.lease,
+            lease=lease,
             rev=cp.rev + 1,
             commit_id=self._shard.commit_id(),
             now_ms=self._now(),
@@ -409,6 +422,13 @@ class ExecutionActor(PooledActor):
             if op.status == STEP_RUNNING:
                 self._shard.runner.withdraw(self._id, path, op.attempt)
                 self._shard.runner.settle(self._id, path, op.attempt)
+
+    def _remember(self) -> None:
+        """Redis may lose what it has just acknowledged: for a while the shard can still restore the row."""
+        machine = self._machine
+        if machine is not None and self._shard.holdings.lease(self._partition) is not None:
+            now = self._shard.clock.monotonic()
+            self._shard.afterlife.keep(self._partition, machine.checkpoint, now)
 
     def _forget(self) -> None:
         """Stop here; write nothing, run nothing."""

@@ -17,6 +17,7 @@ from stepwell.actors import store_events
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.mirror import Mirror
+from stepwell.actors.seqs import SeqBook
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.errors import StoreError
 from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, parse_lease
@@ -85,6 +86,8 @@ class Leases:
         self._warned = False
         self.mirror: Mirror
         self.dispatcher: AnyRef
+        self.seqs = SeqBook(lambda partition: None)
+        self.on_settled: Callable[[float], None] = lambda sent: None
         self.on_gained: Callable[[Grant], None]
         self.on_lost: Callable[[int], None]
 
@@ -160,17 +163,22 @@ class Leases:
 
     def _renew(self) -> None:
         grants = self._holdings.grants()
+        known = [self.seqs.known(grant.partition) for grant in grants]
         sent = self._clock.monotonic()
         answers = self._store.renew(grants, TTL_MS) if grants else []
-        for grant, answer in zip(grants, answers, strict=True):
+        complete = True
+        for grant, answer, seq in zip(grants, answers, known, strict=True):
             suspected = grant.partition in self._suspects
             if isinstance(answer, Renewed):
                 self._holdings.extend(grant.partition, self._until(sent))
+                complete = self.seqs.renewed(grant.partition, answer.seq, seq) and complete
                 if suspected or answer.retaken:
                     self._observer(store_events.Fenced(grant.partition, lost=False))
                     self._checked(grant.partition)
             elif not self._released:
                 self._lose(grant.partition, answer.holder)
+        if complete and grants:
+            self.on_settled(sent)
         for partition in list(self._suspects):
             self._checked(partition)
 
@@ -205,6 +213,7 @@ class Leases:
             too_late = self._released
             for grant in () if too_late else grants:
                 self._holdings.hold(grant, self._until(sent))
+                self.seqs.granted(grant.partition, grant.seq)
                 self.on_gained(grant)
         if too_late and grants:
             self._store.release(grants)

@@ -11,6 +11,7 @@ from stepwell.core.records import Failure
 from stepwell.core.retry import Retry
 from stepwell.store.inbox import Entry
 from stepwell.store.replies import Reply
+from stepwell.store.requests import ReadRev, Revive
 
 
 class Doorbell(msgspec.Struct, gc=False):
@@ -86,6 +87,12 @@ class Written(msgspec.Struct, gc=False):
     reply: Reply
 
 
+class StoredRev(msgspec.Struct, gc=False):
+    """Redis has lost writes: the revision that it has now, -1 where the row is gone."""
+
+    rev: int
+
+
 class Drop(msgspec.Struct, gc=False):
     """The partition is no longer ours: forget the execution, write nothing."""
 
@@ -136,6 +143,12 @@ class Recovering(msgspec.Struct):
 
 class PartitionLost(msgspec.Struct):
     """A partition is no longer ours."""
+
+    partition: int
+
+
+class TailLost(msgspec.Struct):
+    """Redis has lost acknowledged writes of a partition; also to the healer."""
 
     partition: int
 
@@ -196,6 +209,29 @@ class MayStop(msgspec.Struct):
 
 class Drain(msgspec.Struct):
     """Begin nothing new."""
+
+
+# To the healer.
+
+
+class Living(msgspec.Struct):
+    """The executions of a partition that have an actor."""
+
+    partition: int
+    refs: dict[str, AnyRef]
+
+
+class Settled(msgspec.Struct):
+    """A round of renewals, sent at that monotonic second, found nothing missing."""
+
+    sent: float
+
+
+class Answered(msgspec.Struct):
+    """What the store says to a request that is no execution's own."""
+
+    request: ReadRev | Revive
+    reply: Reply
 
 
 # To the supervisor.

@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, NO_FAILPOINTS, Failpoints
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import RowRead, Written
+from stepwell.actors.messages import Answered, RowRead, Written
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver, StoreTrouble
 from stepwell.store.link import LinkDown, NotDurable
-from stepwell.store.replies import Fenced, Refused, Reply
-from stepwell.store.requests import Commit, DeadLetter, Load, Restore, Unlist
+from stepwell.store.replies import Committed, Fenced, Refused, Reply
+from stepwell.store.requests import Commit, DeadLetter, Load, ReadRev, Restore, Revive, Unlist
 
 logger = logging.getLogger("stepwell.mirror")
 BATCH_REQUESTS_MAX = 256
@@ -27,20 +27,25 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 IDLE_SECONDS = 0.5
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 
-Order = tuple[AnyRef | None, "Commit | Restore | Load | DeadLetter | Unlist"]
-FencedOrder = tuple[AnyRef | None, "Commit | Restore | DeadLetter | Unlist"]
+Write = Commit | Restore | DeadLetter | Unlist
+Asked = Write | Load | ReadRev
+Order = tuple[AnyRef | None, Asked]
+FencedOrder = tuple[AnyRef | None, Write]
 
 
 class Sender(Protocol):
     """What sends a batch: `stepwell.store.link.Link`."""
 
-    def execute(self, requests: list[Commit | Restore | Load | DeadLetter | Unlist]) -> list[Reply]:
+    def execute(self, requests: list[Asked]) -> list[Reply]:
         """One reply per request; raises LinkDown when the fate of all is unknown."""
         ...
 
 
 class Mirror:
-    """Sends requests of actors in batches and tells each its reply. `run_once` is one round of its thread."""
+    """Sends requests of actors in batches and tells each its reply. `run_once` is one round of its thread.
+
+    `written` hears of each batch how its partitions count the writes that were acknowledged.
+    """
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class Mirror:
         observer: StoreObserver,
         on_fenced: Callable[[int], None],
         failpoints: Failpoints = NO_FAILPOINTS,
+        written: Callable[[Iterable[tuple[int, int]]], None] = lambda counts: None,
     ) -> None:
         self._link = link
         self._pause = pause
@@ -57,6 +63,7 @@ class Mirror:
         self._observer = observer
         self._on_fenced = on_fenced
         self._failpoints = failpoints
+        self._written = written
         self._queue: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._again: list[Order] = []
         self._fenced: dict[int, list[FencedOrder]] = {}
@@ -64,8 +71,8 @@ class Mirror:
         self._troubles = 0
         self.busy = False
 
-    def send(self, ref: AnyRef | None, request: Commit | Restore | Load | DeadLetter | Unlist) -> None:
-        """Queue a request; its reply comes to `ref` as `Written` (`RowRead` for a load)."""
+    def send(self, ref: AnyRef | None, request: Asked) -> None:
+        """Queue a request; its reply comes to `ref` as `Written`, `RowRead` for a load, `Answered` for the healer's."""
         self._queue.put((ref, request))
 
     def wake(self) -> None:
@@ -129,6 +136,13 @@ class Mirror:
             return
         if self._failpoints.active:
             self._reach(AFTER_REPLY, batch)
+        self._written(
+            [
+                (request.partition, reply.seq)
+                for (_, request), reply in zip(batch, replies, strict=True)
+                if type(reply) is Committed and reply.seq and isinstance(request, Commit | Restore)
+            ]
+        )
         refused: list[Order] = []
         reason = ""
         for order, reply in zip(batch, replies, strict=True):
@@ -136,13 +150,15 @@ class Mirror:
             if isinstance(reply, Refused):
                 refused.append(order)
                 reason = reply.reason
-            elif isinstance(reply, Fenced) and not isinstance(request, Load):
+            elif isinstance(reply, Fenced) and not isinstance(request, Load | ReadRev):
                 with self._fence_lock:
                     self._fenced.setdefault(request.partition, []).append((ref, request))
                 self._on_fenced(request.partition)
             elif ref is not None:
                 if isinstance(request, Load):
                     ref.tell(RowRead(request.execution_id, reply))
+                elif isinstance(request, ReadRev | Revive):
+                    ref.tell(Answered(request, reply))
                 else:
                     ref.tell(Written(reply))
         self._observer(BatchWritten(tuple(replies), self._monotonic() - began))
@@ -172,7 +188,7 @@ class Mirror:
         self._pause(seconds)
 
 
-def _size(request: Commit | Restore | Load | DeadLetter | Unlist) -> int:
+def _size(request: Asked) -> int:
     if isinstance(request, Commit):
         return 300 + sum([len(value) for _, value in request.sets])
     if isinstance(request, Restore):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
+from stepwell.actors.afterlife import Afterlife
 from stepwell.actors.bus import Bus
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
@@ -34,6 +35,8 @@ class Shard:
     limits: Limits = field(default_factory=Limits)
     dispatcher: AnyRef = field(init=False)
     supervisor: AnyRef = field(init=False)
+    healer: AnyRef = field(init=False)
+    afterlife: Afterlife = field(default_factory=Afterlife)
     _commits: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def commit_id(self) -> str:

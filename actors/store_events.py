@@ -33,6 +33,12 @@ class Healed(msgspec.Struct, gc=False):
     execution_id: str
 
 
+class TailLost(msgspec.Struct, gc=False):
+    """Redis has lost acknowledged writes of a partition."""
+
+    partition: int
+
+
 class RowDiverged(msgspec.Struct, gc=False):
     """A row was changed by somebody else; memory was dropped."""
 
@@ -79,6 +85,7 @@ StoreEvent: TypeAlias = (
     | StoreTrouble
     | NotSafeYet
     | Healed
+    | TailLost
     | RowDiverged
     | RowMissing
     | Fenced

@@ -115,6 +115,10 @@ class Metrics:
             "not_safe", "Batches that were executed, but not as safe in time as the durability mode wants; sent again."
         )
         self.healed = self._counter("healed", "Rows that Redis had lost and that were restored from memory.")
+        self.tails_lost = self._counter(
+            "tails_lost",
+            "Partitions of which Redis had lost acknowledged writes; their rows were compared with memory.",
+        )
         self.fenced = self._counter("fenced", "Writes that met another owner's lease; nothing was written.")
         self.divergence = self._counter("divergence", "Rows that somebody else had changed; read again.")
         self.rows_missing = self._counter(

@@ -57,6 +57,10 @@ class ShardGauges:
         """A row that Redis had lost was restored from memory."""
         self._metrics.healed.inc()
 
+    def tail_lost(self) -> None:
+        """Redis has lost acknowledged writes of a partition."""
+        self._metrics.tails_lost.inc()
+
     def diverged(self) -> None:
         """A row was changed by somebody else."""
         self._metrics.divergence.inc()

@@ -65,9 +65,13 @@ _WRAPPED = re.compile(r"@user_script.*?-([A-Z]+) ", re.DOTALL)
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The row is as the request wanted it; `dup` when an earlier sending of the same request did it."""
+    """The row is as the request wanted it; `dup` when an earlier sending of the same request did it.
+
+    `seq` is the partition's count of such writes, this one included; 0 where it was done before.
+    """
 
     dup: bool = False
+    seq: int = 0
 
 
 class Fenced(msgspec.Struct, frozen=True):

@@ -53,10 +53,12 @@ __all__ = [
     "Forget",
     "Load",
     "Loaded",
+    "ReadRev",
     "Refused",
     "Reply",
     "Request",
     "Restore",
+    "Revive",
     "Unlist",
 ]
 
@@ -65,7 +67,6 @@ Command = list[str | bytes | int]
 KEEP = "keep"
 DROP = "drop"
 
-_COMMITTED = Committed()
 _COMMITTED_BEFORE = Committed(dup=True)
 _BURIED = Buried()
 _BURIED_BEFORE = Buried(dup=True)
@@ -174,7 +175,7 @@ class Commit(msgspec.Struct):
 
     def parse(self, raw: object) -> Reply:
         """Committed, Fenced or Conflict."""
-        return _COMMITTED if raw == b"OK" else _fenced_reply(raw)
+        return Committed(False, raw) if type(raw) is int else _fenced_reply(raw)
 
 
 class Restore(msgspec.Struct):
@@ -218,7 +219,25 @@ class Restore(msgspec.Struct):
 
     def parse(self, raw: object) -> Reply:
         """Committed, Fenced or Conflict (the stored row is not older)."""
-        return _COMMITTED if raw == b"OK" else _fenced_reply(raw)
+        return Committed(False, raw) if type(raw) is int else _fenced_reply(raw)
+
+
+class Revive(Restore):
+    """Brings back a row whose execution has left memory, as it was acknowledged then."""
+
+
+class ReadRev(msgspec.Struct):
+    """Reads the revision of a row."""
+
+    execution_id: str
+
+    def args(self, keys: Keys, scripts: Scripts) -> Command:
+        """The command."""
+        return ["HGET", keys.row(self.execution_id), "rev"]
+
+    def parse(self, raw: object) -> Reply:
+        """Loaded with that field alone, or none."""
+        return Loaded({"rev": raw} if isinstance(raw, bytes) else {})
 
 
 class Load(msgspec.Struct):

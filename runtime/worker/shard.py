@@ -16,15 +16,17 @@ from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.bus import Bus
 from stepwell.actors.dispatcher import Dispatcher
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
+from stepwell.actors.healing import Healer
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.kit.scheduler import ThreadScheduler
 from stepwell.actors.kit.service import LoopThread
 from stepwell.actors.leases import TTL_MS, Leases, Owner
-from stepwell.actors.messages import Drain
+from stepwell.actors.messages import Drain, Settled, TailLost
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.runner import StepRunner
+from stepwell.actors.seqs import SeqBook
 from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import BatchWritten, StoreEvent, StoreObserver, StoreTrouble
 from stepwell.actors.supervisor import Supervisor
@@ -101,6 +103,7 @@ class RunningShard:
             self._tick,
             self._trouble,
         )
+        seqs = SeqBook(self._tail_lost)
         self.mirror = Mirror(
             Link(clients["mirror"], keys, scripts),
             self._gone.wait,
@@ -108,6 +111,7 @@ class RunningShard:
             self._observe_mirror,
             self._leases.recheck,
             parts.failpoints,
+            seqs.written,
         )
         self.runner = StepRunner(self.clock, self.holdings, parts.threads, parts.box)
         self._reader = InboxReader(
@@ -130,9 +134,7 @@ class RunningShard:
             incarnation=incarnation,
             limits=parts.limits,
         )
-        self._leases.mirror = self.mirror
-        self._leases.on_gained = self._gained
-        self._leases.on_lost = self._reader.lost
+        self._tell_each_other(seqs)
         self._loops = [
             LoopThread("stepwell-mirror", self.mirror.run_once, self._crashed, self.mirror.wake),
             LoopThread("stepwell-inbox", self._reader.run_once, self._crashed, self._stopping.set),
@@ -144,6 +146,13 @@ class RunningShard:
         self.watchdog = Watchdog(self.scheduler, self.clock.monotonic)
         self._standing_by = False
 
+    def _tell_each_other(self, seqs: SeqBook) -> None:
+        leases = self._leases
+        leases.mirror = self.mirror
+        leases.seqs = seqs
+        leases.on_gained = self._gained
+        leases.on_lost = self._reader.lost
+
     def start(self) -> None:
         """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
         shard = self._context
@@ -152,6 +161,8 @@ class RunningShard:
         # An execution's actor has its id for a name; no id begins with a colon.
         shard.supervisor = self.scheduler.spawn(Supervisor, shard, name=":supervisor")
         shard.dispatcher = self.scheduler.spawn(Dispatcher, shard, name=":dispatcher")
+        shard.healer = self.scheduler.spawn(Healer, shard, name=":healer")
+        self._leases.on_settled = lambda sent: shard.healer.tell(Settled(sent))
         self._reader.dispatcher = shard.dispatcher
         self._leases.dispatcher = shard.dispatcher
         self.runner.begin()
@@ -162,7 +173,7 @@ class RunningShard:
     @property
     def executions(self) -> int:
         """Executions in memory."""
-        return max(0, len(self.scheduler.living) - 2)
+        return max(0, len(self.scheduler.living) - 3)
 
     @property
     def seconds_since_tick(self) -> float:
@@ -254,6 +265,9 @@ class RunningShard:
         elif isinstance(event, BatchWritten):
             self.commits += sum(type(reply) is Committed for reply in event.replies)
         self._observer(event)
+
+    def _tail_lost(self, partition: int) -> None:
+        self._context.healer.tell(TailLost(partition))
 
     def _gained(self, grant: Grant) -> None:
         self._reader.gained(grant.partition)

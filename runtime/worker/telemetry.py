@@ -45,6 +45,8 @@ class Telemetry:
                 gauges.not_safe()
             case store_events.Healed():
                 gauges.healed()
+            case store_events.TailLost():
+                gauges.tail_lost()
             case store_events.RowDiverged():
                 gauges.diverged()
             case store_events.RowMissing():

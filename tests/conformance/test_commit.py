@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 
 from stepwell.store.requests import DROP, Applied, Broken, Committed, Conflict, Fenced
@@ -16,7 +18,7 @@ def part(store):
 
 def test_a_commit_writes_what_changed_and_nothing_else(store, part):
     before = store.row()
-    assert store.execute(store.commit()) == Committed()
+    assert store.execute(store.commit()) == Committed(seq=ANY)
     assert store.row() == {
         **before,
         "p:charge": b'{"attempt":1}',
@@ -55,7 +57,7 @@ def test_deleted_fields_go_and_a_field_that_is_also_set_stays(store, part):
 
 
 def test_a_commit_without_any_field_still_counts(store, part):
-    assert store.execute(store.commit(sets=[])) == Committed()
+    assert store.execute(store.commit(sets=[])) == Committed(seq=ANY)
     assert store.row()["rev"] == b"2"
 
 
@@ -64,7 +66,7 @@ def test_applied_commands_leave_the_inbox_with_their_outcome(store, part):
     silent = store.command(command_id="cmd2")
     doorbell = store.inbox.scan(part.number, "0-0", 1)[0].entry_id
     applied = [Applied(doorbell), done, Applied(silent.entry_id, "cmd2"), Applied("", "cmd3", b"[3]")]
-    assert store.execute(store.commit(applied=applied)) == Committed()
+    assert store.execute(store.commit(applied=applied)) == Committed(seq=ANY)
     assert store.inbox.lengths()[part.number] == 0
     assert store.catalog.outcome(part.number, "cmd1").outcome == b'{"ok":true}'
     assert store.catalog.outcome(part.number, "cmd1").at_ms == store.now + 1000
@@ -96,7 +98,7 @@ def test_an_event_goes_with_its_commit_and_the_counter_grows_with_each(store, pa
 
 def test_the_same_commit_again_is_recognised_and_changes_nothing(store, part):
     request = store.commit(applied=[store.command()], event=b"[1]", live="9", dels=["meta"])
-    assert store.execute(request) == Committed()
+    assert store.execute(request) == Committed(seq=ANY)
     before = store.dump()
     assert store.execute(request) == Committed(dup=True)
     assert store.dump() == before
@@ -148,12 +150,12 @@ def test_a_row_with_an_unreadable_revision_counts_as_no_row(store, part, rev):
 @pytest.mark.parametrize("pairs", [499, 500, 501, 1000, 10_000])
 def test_a_commit_of_thousands_of_fields_is_written_whole(store, part, pairs):
     sets = [(f"r:{n}", b"%d" % n) for n in range(pairs)]
-    assert store.execute(store.commit(sets=sets)) == Committed()
+    assert store.execute(store.commit(sets=sets)) == Committed(seq=ANY)
     row = store.row()
     assert {name: row[name] for name, _ in sets} == dict(sets)
     assert row["rev"] == b"2"
     gone = store.commit(expected_rev=2, commit_id="c2", sets=[], dels=[name for name, _ in sets])
-    assert store.execute(gone) == Committed()
+    assert store.execute(gone) == Committed(seq=ANY)
     assert not any(name.startswith("r:") for name in store.row())
 
 
@@ -222,4 +224,4 @@ def test_a_replica_refuses_for_now_and_the_owner_goes_on_after_the_failover(stor
         store.client.execute_command("REPLICAOF", "NO", "ONE")
         store.client.config_set("replica-serve-stale-data", "yes")
     assert reply.kind == kind
-    assert store.execute(store.commit()) == Committed()
+    assert store.execute(store.commit()) == Committed(seq=ANY)

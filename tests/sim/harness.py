@@ -27,6 +27,7 @@ from stepwell.actors.bus import Bus
 from stepwell.actors.dispatcher import Dispatcher
 from stepwell.actors.execution import ExecutionActor
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
+from stepwell.actors.healing import Healer
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
 from stepwell.actors.kit.clock import VirtualClock
@@ -34,6 +35,7 @@ from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.kit.scheduler import ActorCrashed, VirtualScheduler
 from stepwell.actors.leases import Leases, Owner
 from stepwell.actors.mirror import Mirror
+from stepwell.actors.seqs import SeqBook
 from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import StoreEvent
 from stepwell.actors.supervisor import Supervisor
@@ -294,6 +296,7 @@ class SimShard:
         self.journal = Journal(world.connect(), world.keys, world.scripts, world.weather, world.sent)
         self.runner = SimRunner(self.clock, self.holdings, world.ledger, self.name)
         self.leases = self._build_leases()
+        seqs = SeqBook(lambda partition: self.context.healer.tell(m.TailLost(partition)))
         self.mirror = Mirror(
             self.journal,
             self._pause_mirror,
@@ -301,6 +304,7 @@ class SimShard:
             world.store_events.append,
             self.leases.recheck,
             failpoints,
+            seqs.written,
         )
         inbox_store = InboxStore(world.connect(), world.keys, world.scripts)
         inbox_store._link = self._sim_link("inbox")
@@ -319,6 +323,8 @@ class SimShard:
             limits=Limits(running=max_running) if limits is None else limits,
         )
         self.leases.mirror = self.mirror
+        self.leases.seqs = seqs
+        self.leases.on_settled = lambda sent: self.context.healer.tell(m.Settled(sent))
         self.leases.on_gained = lambda grant: self.reader.gained(grant.partition)
         self.leases.on_lost = self.reader.lost
 
@@ -346,6 +352,7 @@ class SimShard:
         context = self.context
         context.supervisor = self.scheduler.spawn(Supervisor, context, name=":supervisor")
         context.dispatcher = self.scheduler.spawn(Dispatcher, context, name=":dispatcher")
+        context.healer = self.scheduler.spawn(Healer, context, name=":healer")
         self.reader.dispatcher = context.dispatcher
         self.leases.dispatcher = context.dispatcher
         self._lease_round()

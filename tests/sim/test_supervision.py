@@ -72,7 +72,7 @@ def test_an_actor_that_raised_is_rebuilt_and_nothing_is_lost(
     outcome = world.outcome("e1", command)
     assert outcome is not None
     assert outcome.applied
-    assert shard.scheduler.living == [":supervisor", ":dispatcher"]
+    assert shard.scheduler.living == [":supervisor", ":dispatcher", ":healer"]
     assert world.of_type(store_events.SweepFound) == []
 
 
@@ -171,7 +171,7 @@ def test_a_flow_that_raises_system_exit_ends_in_error_and_harms_nobody(make_worl
     world.run()
     assert [world.status(each) for each in ("e1", "e2", "e3")] == ["error", "error", "completed"]
     assert world.show("e1")["error"]["type"] == "SystemExit"
-    assert shard.scheduler.living == [":supervisor", ":dispatcher"]
+    assert shard.scheduler.living == [":supervisor", ":dispatcher", ":healer"]
 
 
 def test_a_subscriber_that_raises_is_left_out_and_the_execution_goes_on(make_world: MakeWorld) -> None:

@@ -12,7 +12,7 @@
 --       then for each applied command: inbox entry id ('' = none), outcome ('' = none), channel
 --       then pairs of field and value
 -- Answers
---       OK                                      written
+--       the partition's new seq                 written
 --       DUP                                     this very commit was written before; nothing changed
 --       {FENCED, current lease or ''}           the caller does not hold the lease
 --       {CONFLICT, stored rev, stored commit}   the row is elsewhere; -1: no row, or none with a readable rev
@@ -48,7 +48,7 @@ end
 -- The first write must be one that a full server refuses: after it, the rest of a script is let through.
 local live = ARGV[7]
 if live ~= 'keep' and live ~= 'drop' then redis.call('ZADD', KEYS[4], live, ARGV[6]) end
-redis.call('INCR', KEYS[3])
+local seq = redis.call('INCR', KEYS[3])
 if live == 'drop' then redis.call('ZREM', KEYS[4], ARGV[6]) end
 if ARGV[14] ~= '' then
   local suspects = #KEYS
@@ -90,4 +90,4 @@ for i = commands, commands + 3 * applied - 1, 3 do
   if ARGV[i + 1] ~= '' then redis.call('PUBLISH', ARGV[i + 2], ARGV[i + 1]) end
 end
 if ARGV[11] ~= '' then redis.call('PUBLISH', ARGV[11], ARGV[9]) end
-return {ok = 'OK'}
+return seq

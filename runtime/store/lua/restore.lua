@@ -5,7 +5,7 @@
 --       7 status  8 position of by:<status> in KEYS  9 channel that hears of the end ('' = none)
 --       10.. pairs of field and value: the whole row but for status, rev, commit and updated_at
 -- Answers
---       OK                                      the row is as given
+--       the partition's new seq                 the row is as given
 --       DUP                                     this very restore (or the commit itself) is there; nothing changed
 --       {FENCED, current lease or ''}           the caller does not hold the lease
 --       {CONFLICT, stored rev, stored commit}   the stored row is not older: it is left alone
@@ -34,7 +34,7 @@ end
 -- The first write must be one that a full server refuses: after it, the rest of a script is let through.
 local live = ARGV[6]
 if live ~= 'drop' then redis.call('ZADD', KEYS[4], live, ARGV[5]) end
-redis.call('INCR', KEYS[3])
+local seq = redis.call('INCR', KEYS[3])
 if live == 'drop' then redis.call('ZREM', KEYS[4], ARGV[5]) end
 for i = 5, #KEYS do
   if i ~= by then redis.call('ZREM', KEYS[i], ARGV[5]) end
@@ -49,4 +49,4 @@ end
 redis.call('HSET', KEYS[2], 'rev', ARGV[2], 'commit', ARGV[3], 'updated_at', ARGV[4], 'status', ARGV[7],
   unpack(ARGV, first, last))
 if ARGV[9] ~= '' then redis.call('PUBLISH', ARGV[9], ARGV[7]) end
-return {ok = 'OK'}
+return seq

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stepwell.actors import messages as m
+from stepwell.actors.afterlife import Afterlife
 from stepwell.actors.dispatcher import LOAD_RETRY_SECONDS, Dispatcher
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.scheduler import VirtualScheduler
@@ -49,6 +50,8 @@ class Stage:
             supervisor=self.supervisor,
             registry=Registry(),
             limits=Limits(running=running_max),
+            healer=Box(),
+            afterlife=Afterlife(),
         )
         self.ref = self.scheduler.spawn(Dispatcher, shard, name="dispatcher")
         self.grant(1)

@@ -153,7 +153,8 @@ def test_what_the_shard_observes_is_counted(metrics: Metrics, value: Value) -> N
     gauges.dead_lettered("malformed")
     gauges.dead_lettered("something new")
     for count in (
-        gauges.healed, gauges.diverged, gauges.fenced, gauges.store_trouble, gauges.not_safe, gauges.undelivered,
+        gauges.healed, gauges.diverged, gauges.fenced, gauges.store_trouble, gauges.not_safe, gauges.tail_lost,
+        gauges.undelivered,
     ):  # fmt: skip
         count()
     gauges.actor_failed(parked=True)
@@ -161,6 +162,6 @@ def test_what_the_shard_observes_is_counted(metrics: Metrics, value: Value) -> N
     assert (value("sweep_found_total", kind="entries"), value("sweep_found_total", kind="executions")) == (2, 1)
     assert value("dead_letters_total", reason="malformed") == 1
     assert value("dead_letters_total", reason="other") == 1
-    singles = ("healed", "divergence", "fenced", "store_troubles", "not_safe", "undelivered")
-    assert [value(f"{name}_total") for name in singles] == [1] * 6
+    singles = ("healed", "divergence", "fenced", "store_troubles", "not_safe", "tails_lost", "undelivered")
+    assert [value(f"{name}_total") for name in singles] == [1] * 7
     assert value("actor_failures_total", outcome="parked") == 1

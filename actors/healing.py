@@ -1,0 +1,115 @@
+"""The Healer: when Redis has lost acknowledged writes of a partition, it looks at all rows of which memory knows more.
+
+Who is in memory compares its own revision with the stored one and restores itself; who left memory a moment ago is
+restored from what is kept of it. Rows are asked for in small groups, so that commits pass between them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+from stepwell.actors import messages as m
+from stepwell.actors import store_events
+from stepwell.actors.kit.pooled import PooledActor
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.shard import Shard
+from stepwell.core import row
+from stepwell.core.checkpoint import Checkpoint
+from stepwell.core.transitions import live_score
+from stepwell.store.replies import Committed, Loaded
+from stepwell.store.requests import ReadRev, Revive
+
+logger = logging.getLogger("stepwell.healing")
+ASK_AT_ONCE: Final = 64
+
+
+class Healer(PooledActor):
+    """See the module's docstring. One a shard."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._to_ask: deque[tuple[str, AnyRef | None]] = deque()
+        self._asked: dict[str, AnyRef | None] = {}
+        self._lists_to_come = 0
+
+    def on_receive(self, message: object) -> None:
+        """One message."""
+        afterlife = self._shard.afterlife
+        if isinstance(message, m.Settled):
+            if not (self._to_ask or self._asked or self._lists_to_come):
+                afterlife.settled(message.sent)
+        elif isinstance(message, m.TailLost):
+            logger.warning("Redis has lost acknowledged writes of partition %d: comparing its rows", message.partition)
+            self._shard.observer(store_events.TailLost(message.partition))
+            self._lists_to_come += 1
+            self._shard.dispatcher.tell(message)
+        elif isinstance(message, m.Living):
+            self._lists_to_come -= 1
+            self._to_ask.extend((execution_id, None) for execution_id in afterlife.of(message.partition))
+            self._to_ask.extend(message.refs.items())
+            self._ask()
+        elif isinstance(message, m.Answered):
+            self._answered(message)
+        elif isinstance(message, m.PartitionLost):
+            afterlife.partition_lost(message.partition)
+        else:
+            raise TypeError(f"{self} does not know what to do with {message!r}")
+
+    def _ask(self) -> None:
+        while self._to_ask and len(self._asked) < ASK_AT_ONCE:
+            execution_id, ref = self._to_ask.popleft()
+            if execution_id not in self._asked:
+                self._asked[execution_id] = ref
+                self._shard.mirror.send(self.actor_ref, ReadRev(execution_id))
+
+    def _answered(self, message: m.Answered) -> None:
+        request, reply = message.request, message.reply
+        if isinstance(request, Revive):
+            # A row that is not older after all is left alone: then nothing was lost of it.
+            if isinstance(reply, Committed):
+                self._shard.observer(store_events.Healed(request.execution_id))
+            return
+        ref = self._asked.pop(request.execution_id, None)
+        if isinstance(reply, Loaded):
+            if ref is not None and ref.is_alive():
+                ref.tell(m.StoredRev(stored_rev(reply.fields)))
+            else:
+                revive(self._shard, request.execution_id, reply.fields)
+        self._ask()
+
+
+def revive(shard: Shard, execution_id: str, fields: Mapping[str, bytes]) -> bool:
+    """Send for the restoration of a row that is older than what is kept of its execution; False if it is not."""
+    checkpoint = shard.afterlife.newer(execution_id, stored_rev(fields))
+    if checkpoint is None:
+        return False
+    partition = shard.keys.partition_of(execution_id)
+    lease = shard.holdings.lease(partition)
+    if lease is None:
+        return False
+    shard.mirror.send(shard.healer, _revival(shard, checkpoint, partition, lease))
+    return True
+
+
+def stored_rev(fields: Mapping[str, bytes]) -> int:
+    """The revision in a row; -1 where there is none that can be read."""
+    raw = fields.get("rev", b"")
+    return int(raw) if raw.isdigit() else -1
+
+
+def _revival(shard: Shard, cp: Checkpoint, partition: int, lease: str) -> Revive:
+    return Revive(
+        partition=partition,
+        execution_id=cp.execution_id,
+        lease=lease,
+        rev=cp.rev,
+        commit_id=shard.commit_id(),
+        now_ms=shard.clock.now_ms(),
+        status=cp.status,
+        live=live_score(cp),
+        fields=row.fields_of(cp),
+        ended=cp.terminal,
+    )
