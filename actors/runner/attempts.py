@@ -2,7 +2,8 @@
 
 One attempt per execution and path. Its outcome is kept until its actor says that it is settled (recorded or of no
 use), so that an actor that is rebuilt, or an execution that was parked meanwhile, gets it instead of running the
-body again. An attempt whose body has not begun can be withdrawn; one whose body runs is waited for.
+body again. An attempt whose body has not begun can be withdrawn; one whose body runs is waited for. Which may begin
+when there are more than the limits let is decided by `Gates`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import StepDone, StepErred, StepHeld
+from stepwell.actors.runner.gates import Gate, Gates
 from stepwell.actors.runner.order import StepOrder
 
 Outcome: TypeAlias = StepDone | StepErred
@@ -22,9 +24,10 @@ Outcome: TypeAlias = StepDone | StepErred
 
 class Attempt:
     """One attempt. `body` is whatever the runner needs to remember of it; `then` is what was asked for meanwhile;
-    `slot` is its place in the black box, once it has begun."""
+    `slot` is its place in the black box, once it has begun; `gates` are on its way to a body, and it is through
+    `passed` of them."""
 
-    __slots__ = ("begun", "body", "order", "outcome", "ref", "slot", "then", "withdrawn")
+    __slots__ = ("begun", "body", "gates", "order", "outcome", "passed", "ref", "slot", "then", "withdrawn")
 
     def __init__(self, order: StepOrder, ref: AnyRef) -> None:
         self.order = order
@@ -35,6 +38,8 @@ class Attempt:
         self.outcome: Outcome | None = None
         self.body: object = None
         self.slot = -1
+        self.gates: tuple[Gate, ...] = ()
+        self.passed = 0
 
     @property
     def number(self) -> int:
@@ -45,8 +50,11 @@ class Attempt:
 class Attempts:
     """All attempts of a runner, safe from any thread. `submit` gets one going; False: not now, ask again."""
 
-    def __init__(self, holdings: Holdings, submit: Callable[[Attempt], bool], box: BlackBox = NO_BOX) -> None:
+    def __init__(
+        self, holdings: Holdings, submit: Callable[[Attempt], bool], gates: Gates, box: BlackBox = NO_BOX
+    ) -> None:
         self._holdings = holdings
+        self._gates = gates
         self._box = box
         self._submit = submit
         self._lock = threading.Lock()
@@ -73,6 +81,7 @@ class Attempts:
     def ask(self, order: StepOrder, ref: AnyRef) -> bool:
         """Ask for an attempt; its outcome goes to `ref`. True if it is a new one that will be run."""
         key = (order.context.execution_id, order.context.path)
+        ready: list[Attempt] = []
         with self._lock:
             if self._closed:
                 return False
@@ -89,13 +98,21 @@ class Attempts:
                 current.then = (order, ref)
                 return True
             if current is not None:
-                self._take_out(key, current)
+                ready = self._take_out(key, current)
             attempt = self._by_path[key] = Attempt(order, ref)
             self._active += 1
-        if not self._submit(attempt):
-            self._end(attempt)
-            ref.tell(StepHeld(order.context.path, order.context.attempt))
+            if self._gates.enter(attempt):
+                ready.append(attempt)
+        self._launch(ready)
         return True
+
+    def _launch(self, ready: list[Attempt]) -> None:
+        """Get them going. One that can't be now makes room for the next."""
+        while ready:
+            attempt = ready.pop(0)
+            if not self._submit(attempt):
+                ready += self._end(attempt)
+                attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number))
 
     def adopt(self, execution_id: str, path: str, number: int, ref: AnyRef) -> bool:
         """Send the outcome of an attempt whose body has begun to `ref`; False if there is none such."""
@@ -122,8 +139,9 @@ class Attempts:
                 return True
             if current.begun:
                 return False
-            self._take_out(key, current)
+            ready = self._take_out(key, current)
             idle = self._idle()
+        self._launch(ready)
         if idle is not None:
             idle()
         return True
@@ -148,7 +166,7 @@ class Attempts:
                 attempt.begun = True
                 attempt.slot = self._box.begin(order.partition, order.context)
                 return True
-        self._end(attempt)
+        self._launch(self._end(attempt))
         if ours:
             attempt.ref.tell(StepHeld(order.context.path, order.context.attempt))
         return False
@@ -156,16 +174,18 @@ class Attempts:
     def finish(self, attempt: Attempt, outcome: Outcome | None) -> None:
         """The body has ended; None: its outcome is of no use."""
         if outcome is None:
-            self._end(attempt)
+            self._launch(self._end(attempt))
             return
         with self._lock:
             then, attempt.then = attempt.then, None
             attempt.outcome = outcome
             self._box.end(attempt.slot)
             self._active -= 1
+            ready = self._gates.leave(attempt)
             idle = self._idle()
             # Told under the lock: who adopts the attempt now must not be told twice.
             attempt.ref.tell(outcome)
+        self._launch(ready)
         if then is not None:
             self.ask(*then)
         if idle is not None:
@@ -176,11 +196,14 @@ class Attempts:
         with self._lock:
             self._closed = True
             self._became_idle = became_idle
+            for attempt in self._gates.clear():
+                self._take_out((attempt.order.context.execution_id, attempt.order.context.path), attempt)
             idle = self._idle()
         if idle is not None:
             idle()
 
-    def _end(self, attempt: Attempt) -> None:
+    def _end(self, attempt: Attempt) -> list[Attempt]:
+        """It has ended without an outcome. Whose turn it is now."""
         with self._lock:
             order = attempt.order
             key = (order.context.execution_id, order.context.path)
@@ -189,18 +212,22 @@ class Attempts:
             if attempt.begun:
                 self._box.end(attempt.slot)
             self._active -= 1
+            ready = self._gates.leave(attempt)
             then, attempt.then = attempt.then, None
             idle = self._idle()
         if then is not None:
             self.ask(*then)
         if idle is not None:
             idle()
+        return ready
 
-    def _take_out(self, key: tuple[str, str], attempt: Attempt) -> None:
+    def _take_out(self, key: tuple[str, str], attempt: Attempt) -> list[Attempt]:
+        """It shall not begin. Whose turn it is now."""
         attempt.withdrawn = True
         if attempt.outcome is None:
             self._active -= 1
         del self._by_path[key]
+        return self._gates.leave(attempt)
 
     def _idle(self) -> Callable[[], None] | None:
         return self._became_idle if self._closed and self._active == 0 else None

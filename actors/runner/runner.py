@@ -17,11 +17,13 @@ from stepwell.actors.kit.clock import deadline_in
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import StepDone, StepErred
 from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome
+from stepwell.actors.runner.gates import Gates
 from stepwell.actors.runner.order import StepOrder
 from stepwell.actors.runner.threads import ThreadPool
 from stepwell.actors.runner.watch import Watch
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
+from stepwell.core.limits import Limits
 from stepwell.flow.attempt import copied_arguments, failure_of
 from stepwell.flow.context import StepContext, running_step
 from stepwell.flow.operations import StepCall
@@ -30,12 +32,15 @@ logger = logging.getLogger("stepwell.runner")
 
 
 class StepRunner:
-    """See the package's docstring. `threads` bounds sync bodies at once. `begin` and `stop` frame its life."""
+    """See the package's docstring. `threads` bounds sync bodies at once, `steps` async ones. `begin` and `stop` frame
+    its life."""
 
-    def __init__(self, clock: Clock, holdings: Holdings, threads: int, box: BlackBox = NO_BOX) -> None:
+    def __init__(
+        self, clock: Clock, holdings: Holdings, threads: int, box: BlackBox = NO_BOX, steps: int = Limits().steps
+    ) -> None:
         self._clock = clock
         self._box = box
-        self._attempts = Attempts(holdings, self._submit, box)
+        self._attempts = Attempts(holdings, self._submit, Gates(steps), box)
         self._pool = ThreadPool(threads, "stepwell-step")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="stepwell-steps", daemon=True)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 from stepwell.client.address import Address
 from stepwell.core.errors import UsageError
 from stepwell.core.limits import Limits
 from stepwell.core.partition import DEFAULT_PARTITIONS
+
+# What leaves memory is looked for again a few seconds before it is due.
+PASSIVATE_LEAST: Final = 10
+_LEAST: Final = {"partitions": 1, "max_running": 1, "max_steps": 1, "threads": 1, "max_in_memory": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +24,11 @@ class WorkerConfig:
         address: the server's URL, or the folder of an embedded one.
         namespace: prefix of all keys.
         partitions: slices of a new namespace; an existing one must have as many.
-        max_running: executions that run steps at once; more stay queued.
-        threads: sync step bodies at once.
+        max_running: executions that run steps at once in a shard; more stay queued.
+        max_steps: async step bodies at once in a shard; more wait their turn.
+        threads: sync step bodies at once in a shard.
+        max_in_memory: executions in the memory of a shard; beyond it those leave that have rested longest.
+        passivate_after: seconds; what is to wait longer than that, or has waited so long for a signal, leaves memory.
         grace: seconds that running steps get to finish when the worker is stopped.
         worker_id: what it is called; None: as `WorkerName` says.
         metrics_port: port of /metrics, /healthz and /readyz; None: not served; 0: any free one.
@@ -33,7 +42,10 @@ class WorkerConfig:
     namespace: str = "stepwell"
     partitions: int = DEFAULT_PARTITIONS
     max_running: int = 1000
+    max_steps: int = 1000
     threads: int = 32
+    max_in_memory: int = 20_000
+    passivate_after: float = 30.0
     grace: float = 30.0
     worker_id: str | None = None
     metrics_port: int | None = None
@@ -42,15 +54,19 @@ class WorkerConfig:
     @property
     def limits(self) -> Limits:
         """The bounds of each shard."""
-        return Limits(running=self.max_running)
+        return Limits(self.max_running, self.max_steps, self.max_in_memory, self.passivate_after)
 
     def __post_init__(self) -> None:
-        for name, least in (("partitions", 1), ("max_running", 1), ("threads", 1)):
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise UsageError(f"expected {name} to be a whole number >= {least}, got {value!r}")
         if not isinstance(self.grace, int | float) or not 0 <= self.grace < 86_400:
             raise UsageError(f"expected grace to be a number of seconds from 0 to 86400, got {self.grace!r}")
+        if not isinstance(self.passivate_after, int | float) or not PASSIVATE_LEAST <= self.passivate_after < math.inf:
+            raise UsageError(
+                f"expected passivate_after to be a number of seconds >= {PASSIVATE_LEAST}, got {self.passivate_after!r}"
+            )
         port = self.metrics_port
         if port is not None and not 0 <= port <= 65535:
             raise UsageError(f"expected metrics_port to be a port from 0 to 65535, got {port!r}")

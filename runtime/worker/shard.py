@@ -113,7 +113,7 @@ class RunningShard:
             parts.failpoints,
             seqs.written,
         )
-        self.runner = StepRunner(self.clock, self.holdings, parts.threads, parts.box)
+        self.runner = StepRunner(self.clock, self.holdings, parts.threads, parts.box, parts.limits.steps)
         self._reader = InboxReader(
             InboxStore(clients["inbox"], keys, scripts),
             self.holdings,

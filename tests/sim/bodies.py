@@ -20,6 +20,7 @@ from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import StepDone, StepErred
 from stepwell.actors.runner import StepOrder
 from stepwell.actors.runner.attempts import Attempt, Attempts
+from stepwell.actors.runner.gates import Gates
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
 from stepwell.flow.attempt import copied_arguments, failure_of
@@ -83,11 +84,11 @@ def body_of(attempt: Attempt) -> Body:
 class SimRunner:
     """What an ExecutionActor needs of a StepRunner. `step()` moves one body on; `next_due()` says when one can."""
 
-    def __init__(self, clock: Clock, holdings: Holdings, ledger: Ledger, shard: str) -> None:
+    def __init__(self, clock: Clock, holdings: Holdings, ledger: Ledger, shard: str, steps: int = 1000) -> None:
         self._clock = clock
         self._ledger = ledger
         self._shard = shard
-        self._attempts = Attempts(holdings, self._submit)
+        self._attempts = Attempts(holdings, self._submit, Gates(steps))
         self.adopt = self._attempts.adopt
         self.withdraw = self._attempts.withdraw
         self.settle = self._attempts.settle
@@ -127,9 +128,8 @@ class SimRunner:
     def drop_all(self) -> None:
         """Close what is left of the bodies at the end of a test."""
         for attempt in self._attempts.under_way():
-            code = body_of(attempt).code
-            if code is not None:
-                code.close()
+            if isinstance(attempt.body, Body) and attempt.body.code is not None:
+                attempt.body.code.close()
         self._heap.clear()
 
     def _submit(self, attempt: Attempt) -> bool:

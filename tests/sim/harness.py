@@ -280,6 +280,7 @@ class SimShard:
         failpoints: Failpoints = NO_FAILPOINTS,
         flows: Iterable[FlowLike] | None = None,
     ) -> None:
+        limits = Limits(running=max_running) if limits is None else limits
         self.world = world
         self.clock = world.clock
         self.name = f"inc{number}"
@@ -294,7 +295,7 @@ class SimShard:
         self.scheduler = VirtualScheduler(self.clock, seed, on_dead_letter=self._lost_mail)
         self.holdings = Holdings(self.clock.monotonic)
         self.journal = Journal(world.connect(), world.keys, world.scripts, world.weather, world.sent)
-        self.runner = SimRunner(self.clock, self.holdings, world.ledger, self.name)
+        self.runner = SimRunner(self.clock, self.holdings, world.ledger, self.name, limits.steps)
         self.leases = self._build_leases()
         seqs = SeqBook(lambda partition: self.context.healer.tell(m.TailLost(partition)))
         self.mirror = Mirror(
@@ -320,7 +321,7 @@ class SimShard:
             runner=self.runner,  # type: ignore[arg-type]
             observer=world.store_events.append,
             incarnation=self.name,
-            limits=Limits(running=max_running) if limits is None else limits,
+            limits=limits,
         )
         self.leases.mirror = self.mirror
         self.leases.seqs = seqs

@@ -1,0 +1,87 @@
+"""Which attempts may go on to a body: those of a limited step, and async ones, pass gates that let in only so many.
+
+An attempt that waits at a gate holds no thread and no task, and can be withdrawn like any that has not begun. Flows
+take turns at each gate, so that none waits behind the crowd of another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepwell.core.fair import FairQueue
+
+if TYPE_CHECKING:
+    from stepwell.actors.runner.attempts import Attempt
+
+__all__ = ["Gate", "Gates"]
+
+
+class Gate:
+    """Lets `capacity` attempts through at a time; others wait in a queue."""
+
+    __slots__ = ("capacity", "queue", "used")
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.used = 0
+        self.queue: FairQueue[Attempt] = FairQueue()
+
+
+class Gates:
+    """All gates of a runner. `bodies` is how many async bodies run at once (sync ones are bounded by their threads,
+    those in processes of their own by these). Not locked: whoever keeps the attempts does that."""
+
+    def __init__(self, bodies: int) -> None:
+        self._bodies = Gate(bodies)
+        self._only_bodies = (self._bodies,)
+        self._steps: dict[tuple[str, str], Gate] = {}
+
+    def enter(self, attempt: Attempt) -> bool:
+        """True: it may begin now. False: it waits, and some `leave` will return it."""
+        order = attempt.order
+        step = order.call.step
+        on_the_loop = step.is_async and not order.lane
+        if step.max_running is None:
+            if not on_the_loop:
+                return True
+            attempt.gates = self._only_bodies
+        else:
+            key = (getattr(step.fn, "__module__", ""), step.name)
+            gate = self._steps.setdefault(key, Gate(step.max_running))
+            gate.capacity = step.max_running
+            attempt.gates = (gate, self._bodies) if on_the_loop else (gate,)
+        return self._go_on(attempt)
+
+    def leave(self, attempt: Attempt) -> list[Attempt]:
+        """It has ended, or shall not begin. Those whose turn it is now; calling it again changes nothing."""
+        gates, attempt.gates = attempt.gates, ()
+        passed, attempt.passed = attempt.passed, 0
+        ready: list[Attempt] = []
+        for gate in reversed(gates[:passed]):
+            gate.used -= 1
+            while gate.queue and gate.used < gate.capacity:
+                following = gate.queue.pop()
+                if following is not None and not following.withdrawn:
+                    gate.used += 1
+                    following.passed += 1
+                    if self._go_on(following):
+                        ready.append(following)
+        return ready
+
+    def clear(self) -> list[Attempt]:
+        """Nobody waits any more: those who did."""
+        waiting: list[Attempt] = []
+        for gate in (self._bodies, *self._steps.values()):
+            waiting += [attempt for attempt in gate.queue if not attempt.withdrawn]
+            gate.queue = FairQueue()
+        return waiting
+
+    def _go_on(self, attempt: Attempt) -> bool:
+        while attempt.passed < len(attempt.gates):
+            gate = attempt.gates[attempt.passed]
+            if gate.used >= gate.capacity:
+                gate.queue.push(attempt.order.context.flow, attempt)
+                return False
+            gate.used += 1
+            attempt.passed += 1
+        return True

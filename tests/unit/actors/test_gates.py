@@ -1,0 +1,173 @@
+"""Which attempts may begin when there are more than may run at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepwell import step
+from stepwell.actors.holdings import Holdings
+from stepwell.actors.messages import StepDone, StepHeld
+from stepwell.actors.runner import StepOrder
+from stepwell.actors.runner.attempts import Attempt, Attempts
+from stepwell.actors.runner.gates import Gates
+from stepwell.flow.context import StepContext
+from stepwell.flow.operations import StepCall
+from stepwell.store.leases import Grant
+
+
+@step
+async def plain() -> None: ...
+
+
+@step(max_running=2)
+async def narrow() -> None: ...
+
+
+@step(max_running=2)
+def narrow_sync() -> None: ...
+
+
+class Box:
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def tell(self, message: object) -> None:
+        self.told.append(message)
+
+
+class Stage:
+    """Attempts whose bodies are what the test says; `going` are those that were handed to the runner, in order."""
+
+    def __init__(self, bodies: int = 100) -> None:
+        holdings = Holdings(lambda: 0.0)
+        holdings.hold(Grant(0, 1, "lease", True, 0), 1e9)
+        self.box = Box()
+        self.going: list[str] = []
+        self.taken: dict[str, Attempt] = {}
+        self.refuse: set[str] = set()
+        self.attempts = Attempts(holdings, self._submit, Gates(bodies))
+
+    def _submit(self, attempt: Attempt) -> bool:
+        name = attempt.order.context.execution_id
+        if name in self.refuse:
+            return False
+        self.going.append(name)
+        self.taken[name] = attempt
+        return True
+
+    def ask(self, of: Any, name: str, flow: str = "f", lane: bool = False) -> None:
+        context = StepContext(name, flow, of.name, "path", 1, "token", f"{name}:token", 7)
+        order = StepOrder(0, "lease", StepCall(of, (), {}), context, lane)
+        assert self.attempts.ask(order, self.box)  # type: ignore[arg-type]
+
+    def end(self, name: str) -> None:
+        attempt = self.taken.pop(name)
+        assert self.attempts.may_begin(attempt)
+        self.attempts.finish(attempt, StepDone("path", 1, 0, b"null"))
+
+    def withdraw(self, name: str) -> bool:
+        return self.attempts.withdraw(name, "path", 1)
+
+
+def test_no_more_bodies_of_a_limited_step_go_than_may_and_the_others_follow_in_order() -> None:
+    stage = Stage()
+    for n in range(5):
+        stage.ask(narrow, f"n{n}")
+    assert stage.going == ["n0", "n1"]
+    stage.end("n1")
+    stage.end("n0")
+    assert stage.going == ["n0", "n1", "n2", "n3"]
+    stage.end("n2")
+    assert stage.going[-1] == "n4"
+
+
+def test_a_limited_step_holds_up_no_other_one() -> None:
+    stage = Stage(bodies=4)
+    for n in range(50):
+        stage.ask(narrow, f"n{n}")
+    stage.ask(plain, "p0")
+    stage.ask(plain, "p1")
+    stage.ask(plain, "p2")
+    assert stage.going == ["n0", "n1", "p0", "p1"]
+    stage.end("n0")
+    assert stage.going[-1] == "p2", "it came to the gate of all before the next narrow one was through its own"
+    stage.end("p0")
+    assert stage.going[-1] == "n2"
+
+
+def test_flows_take_turns_where_all_bodies_are_taken() -> None:
+    stage = Stage(bodies=1)
+    for n in range(100):
+        stage.ask(plain, f"a{n}", flow="a")
+    stage.ask(plain, "b", flow="b")
+    stage.end("a0")
+    stage.end("a1")
+    assert stage.going == ["a0", "a1", "b"]
+
+
+def test_sync_bodies_and_those_of_the_lane_take_no_place_on_the_loop() -> None:
+    stage = Stage(bodies=1)
+    stage.ask(plain, "p0")
+    stage.ask(plain, "p1")
+    stage.ask(narrow_sync, "s0")
+    stage.ask(narrow_sync, "s1")
+    stage.ask(narrow_sync, "s2")
+    stage.ask(plain, "lane", lane=True)
+    assert stage.going == ["p0", "s0", "s1", "lane"]
+
+
+@pytest.mark.parametrize("waits_at", ["its own gate", "the gate of all"])
+def test_a_withdrawn_attempt_never_goes_and_takes_no_place(waits_at: str) -> None:
+    stage = Stage(bodies=100 if waits_at == "its own gate" else 1)
+    names = [f"n{n}" for n in range(4)]
+    for name in names:
+        stage.ask(narrow, name)
+    first = "n2" if waits_at == "its own gate" else "n1"
+    assert stage.withdraw(first)
+    for name in [name for name in names if name != first]:
+        stage.end(name)
+    assert stage.going == [name for name in names if name != first]
+    assert stage.attempts.active == 0
+
+
+def test_an_attempt_that_is_withdrawn_before_its_body_begins_makes_room() -> None:
+    stage = Stage()
+    for n in range(3):
+        stage.ask(narrow, f"n{n}")
+    assert stage.withdraw("n0")
+    assert stage.going == ["n0", "n1", "n2"]
+    assert not stage.attempts.may_begin(stage.taken["n0"])
+
+
+def test_attempts_that_no_thread_takes_make_room_and_are_asked_for_again() -> None:
+    stage = Stage()
+    stage.refuse = {f"s{n}" for n in range(2000)}
+    for n in range(2):
+        stage.ask(narrow_sync, f"busy{n}")
+    for n in range(2000):
+        stage.ask(narrow_sync, f"s{n}")
+    stage.ask(narrow_sync, "last")
+    stage.end("busy0")
+    assert stage.going[-1] == "last"
+    assert [type(message) for message in stage.box.told[:-1]].count(StepHeld) >= 1999
+
+
+def test_when_the_intake_closes_those_that_wait_are_dropped_and_only_bodies_are_waited_for() -> None:
+    stage = Stage(bodies=2)
+    for n in range(5):
+        stage.ask(narrow, f"n{n}")
+        stage.ask(plain, f"p{n}")
+    running = {name: stage.taken[name] for name in ("n0", "p0")}
+    assert stage.going == ["n0", "p0"]
+    for attempt in running.values():
+        assert stage.attempts.may_begin(attempt)
+    idle: list[str] = []
+    stage.attempts.close(lambda: idle.append("idle"))
+    assert stage.attempts.active == 2
+    for attempt in running.values():
+        assert idle == []
+        stage.attempts.finish(attempt, StepDone("path", 1, 0, b"null"))
+    assert idle == ["idle"]
+    assert stage.going == ["n0", "p0"]
