@@ -42,7 +42,8 @@ class _Redacting(logging.Formatter):
 
     def __init__(self, secrets: Collection[str] = (), fields: Mapping[str, str] | None = None) -> None:
         super().__init__()
-        self._always = dict(fields or {})
+        self.always = dict(fields or {})
+        self.secrets = tuple(secrets)
         self._secrets = frozenset(spelling for secret in secrets for spelling in _spellings(secret))
 
     def formatException(self, ei: object) -> str:
@@ -68,8 +69,8 @@ class _Redacting(logging.Formatter):
         """The record's fields; what is no plain value is shown as text."""
         fields = getattr(record, "fields", None)
         if not isinstance(fields, Mapping):
-            return dict(self._always)
-        return {self.clean(str(name)): self._value(value) for name, value in fields.items()} | self._always
+            return dict(self.always)
+        return {self.clean(str(name)): self._value(value) for name, value in fields.items()} | self.always
 
     def trace(self, record: logging.LogRecord) -> str:
         """Traceback and stack of the record; "" where there are none."""

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import TextIO
 
+import msgspec
+
 from stepwell.core import events
 from stepwell.core.events import Event
 from stepwell.core.status import COMPLETED, ERROR
@@ -22,6 +24,15 @@ CHATTY = ("httpx", "httpcore", "asyncio")
 # What went well is the bulk, and a line costs as much as half a step.
 _END_LEVELS = {COMPLETED: logging.DEBUG, ERROR: logging.ERROR}
 _logger = logging.getLogger("stepwell.events")
+
+
+class LogSetup(msgspec.Struct, frozen=True):
+    """Arguments of `setup_logging`."""
+
+    json: bool
+    level: int
+    secrets: list[str]
+    fields: dict[str, str]
 
 
 def setup_logging(
@@ -53,6 +64,17 @@ def setup_logging(
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
     return handler
+
+
+def current_setup() -> LogSetup | None:
+    """What `setup_logging` was told last, for a process that is to log as this one does."""
+    root = logging.getLogger()
+    for handler in root.handlers:
+        formatter = handler.formatter
+        if isinstance(handler, _OurHandler) and isinstance(formatter, JsonFormatter | KeyValueFormatter):
+            is_json = isinstance(formatter, JsonFormatter)
+            return LogSetup(is_json, root.level, list(formatter.secrets), dict(formatter.always))
+    return None
 
 
 class _OurHandler(logging.StreamHandler[TextIO]):

@@ -166,10 +166,16 @@ class Attempts:
                 attempt.begun = True
                 attempt.slot = self._box.begin(order.partition, order.context)
                 return True
-        self._launch(self._end(attempt))
         if ours:
-            attempt.ref.tell(StepHeld(order.context.path, order.context.attempt))
+            self.hold_back(attempt)
+        else:
+            self._launch(self._end(attempt))
         return False
+
+    def hold_back(self, attempt: Attempt) -> None:
+        """It can't begin now; it has to be asked for again."""
+        self._launch(self._end(attempt))
+        attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number))
 
     def finish(self, attempt: Attempt, outcome: Outcome | None) -> None:
         """The body has ended; None: its outcome is of no use."""

@@ -40,7 +40,7 @@ class Gates:
         """True: it may begin now. False: it waits, and some `leave` will return it."""
         order = attempt.order
         step = order.call.step
-        on_the_loop = step.is_async and not order.lane
+        on_the_loop = step.is_async and not order.isolated
         if step.max_running is None:
             if not on_the_loop:
                 return True

@@ -21,3 +21,8 @@ class StepOrder(msgspec.Struct, gc=False):
     call: StepCall[Any]
     context: StepContext
     lane: bool = False
+
+    @property
+    def isolated(self) -> bool:
+        """Whether its body runs in a process of its own."""
+        return self.lane or self.call.step.isolation == "process"

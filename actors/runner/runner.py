@@ -1,4 +1,4 @@
-"""Runs bodies: async ones on an event loop of its own thread, sync ones on a bounded pool of threads."""
+"""Runs bodies: async ones on an event loop of its own thread, sync ones on threads, isolated ones in processes."""
 
 from __future__ import annotations
 
@@ -9,39 +9,45 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
-from stepwell.actors.kit.clock import deadline_in
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import StepDone, StepErred
+from stepwell.actors.messages import StepDone
 from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome
 from stepwell.actors.runner.gates import Gates
 from stepwell.actors.runner.order import StepOrder
+from stepwell.actors.runner.outcome import context_with_deadline, erred
+from stepwell.actors.runner.processes import ProcessPool
 from stepwell.actors.runner.threads import ThreadPool
 from stepwell.actors.runner.watch import Watch
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
 from stepwell.core.limits import Limits
-from stepwell.flow.attempt import copied_arguments, failure_of
-from stepwell.flow.context import StepContext, running_step
+from stepwell.flow.attempt import copied_arguments
+from stepwell.flow.context import running_step
 from stepwell.flow.operations import StepCall
 
 logger = logging.getLogger("stepwell.runner")
 
 
 class StepRunner:
-    """See the package's docstring. `threads` bounds sync bodies at once, `steps` async ones. `begin` and `stop` frame
-    its life."""
+    """See the package's docstring. `threads` bounds sync bodies at once, `steps` async ones, `processes` those in
+    processes of their own. `begin` and `stop` frame its life."""
 
     def __init__(
-        self, clock: Clock, holdings: Holdings, threads: int, box: BlackBox = NO_BOX, steps: int = Limits().steps
+        self,
+        clock: Clock,
+        holdings: Holdings,
+        threads: int,
+        box: BlackBox = NO_BOX,
+        steps: int = Limits().steps,
+        processes: int = 1,
     ) -> None:
         self._clock = clock
         self._box = box
         self._attempts = Attempts(holdings, self._submit, Gates(steps), box)
         self._pool = ThreadPool(threads, "stepwell-step")
+        self._processes = ProcessPool(clock, self._attempts, processes, self._submit_inside)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="stepwell-steps", daemon=True)
         self._asked: deque[Attempt] = deque()
@@ -81,6 +87,7 @@ class StepRunner:
         """Cancel async attempts that still run and end the loop; outcomes are dropped."""
         self._attempts.close(lambda: None)
         self._pool.stop()
+        self._processes.stop(timeout)
         if self._thread.is_alive():
             self.soon(lambda: self._loop.create_task(self._wind_down(timeout)))
             self._thread.join(timeout + 1.0)
@@ -115,6 +122,11 @@ class StepRunner:
         self._loop.close()
 
     def _submit(self, attempt: Attempt) -> bool:
+        if attempt.order.isolated:
+            return self._processes.submit(attempt)
+        return self._submit_inside(attempt)
+
+    def _submit_inside(self, attempt: Attempt) -> bool:
         if not attempt.order.call.step.is_async:
             return self._pool.submit(lambda: self._run_sync(attempt))
         self._asked.append(attempt)
@@ -136,7 +148,7 @@ class StepRunner:
         step = order.call.step
         started = self._clock.now_ms()
         timeout = step.timeout
-        running_step.set(self._context(order))
+        running_step.set(context_with_deadline(order))
         limit = None if timeout is None else asyncio.timeout(timeout)
         outcome: Outcome | None
         try:
@@ -151,7 +163,7 @@ class StepRunner:
             if limit is not None and isinstance(raised, TimeoutError) and limit.expired():
                 error = StepTimeout(f"attempt took longer than {timeout:g} s")
             cut_short = self._attempts.closed and isinstance(raised, asyncio.CancelledError)
-            outcome = None if cut_short else self._erred(order, started, error)
+            outcome = None if cut_short else erred(order, started, error)
         else:
             outcome = StepDone(order.context.path, order.context.attempt, started, raw)
         self._attempts.finish(attempt, outcome)
@@ -169,30 +181,15 @@ class StepRunner:
             self._box.on_thread(attempt.slot)
             args, kwargs = copied_arguments(order.call)
             context = contextvars.copy_context()
-            context.run(running_step.set, self._context(order))
+            context.run(running_step.set, context_with_deadline(order))
             raw = step.encode_result(context.run(step.fn, *args, **kwargs))
         except BaseException as error:
-            outcome = self._erred(order, started, error)
+            outcome = erred(order, started, error)
         else:
             outcome = StepDone(order.context.path, order.context.attempt, started, raw)
         if watch is not None:
             watch.ended()
         self._attempts.finish(attempt, outcome)
-
-    def _erred(self, order: StepOrder, started: int, error: BaseException) -> StepErred:
-        step = order.call.step
-        judged = failure_of(error, step)
-        context = order.context
-        logger.debug("attempt %d of %s %s raised", context.attempt, context.execution_id, context.path, exc_info=error)
-        return StepErred(
-            context.path, context.attempt, started, judged.error, judged.retryable, step.retry, judged.retry_after
-        )
-
-    def _context(self, order: StepOrder) -> StepContext:
-        timeout = order.call.step.timeout
-        if timeout is None:
-            return order.context
-        return replace(order.context, deadline=deadline_in(timeout))
 
 
 async def _called(call: StepCall[object]) -> bytes:

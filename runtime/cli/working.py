@@ -57,6 +57,16 @@ def run(
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", help="Steps written as `def` that run at once.", min=1)
     ] = 32,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            help='Steps with isolation="process" that run at once.',
+            show_default="one per core",
+            min=1,
+        ),
+    ] = None,
     grace: Annotated[
         float,
         typer.Option(
@@ -86,6 +96,7 @@ def run(
         metrics_host=METRICS_HOST,
         max_running=max_running,
         threads=threads,
+        processes=processes,
         grace=grace,
     )
     worker.install_signals()

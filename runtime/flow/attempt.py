@@ -43,7 +43,7 @@ def failure_of(error: BaseException, step: StepLike) -> AttemptError:
     verdict = classify(error, step.retry)
     if verdict.retryable and isinstance(error, TypeError) and _never_entered(error, step):
         return AttemptError(Failure("TypeError", message_of(error), "arguments"), False)
-    failure = Failure(type(error).__name__, message_of(error), verdict.reason, _where(error))
+    failure = Failure(type(error).__name__, message_of(error), verdict.reason, where_raised(error))
     return AttemptError(failure, verdict.retryable, verdict.retry_after)
 
 
@@ -101,7 +101,7 @@ def _never_entered(error: TypeError, step: StepLike) -> bool:
     return True
 
 
-def _where(error: BaseException) -> str:
+def where_raised(error: BaseException) -> str:
     """The last place in the user's own code that the error passed; empty if it passed none."""
     trace = error.__traceback__
     place = ""

@@ -6,19 +6,21 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
-from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from functools import cached_property, update_wrapper
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args, overload
 
 from stepwell.core import codec
 from stepwell.core.errors import DefinitionError
 from stepwell.core.names import check_name
 from stepwell.core.retry import Retry
 from stepwell.flow.operations import StepCall, driving
-from stepwell.flow.signature import InputModel, return_annotation
+from stepwell.flow.reference import Recipe, recipe_of
+from stepwell.flow.signature import InputModel, hints_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 DEFAULT_RETRY = Retry()
+Isolation: TypeAlias = Literal["thread", "process"]
 
 
 class Step(Generic[P, R]):
@@ -32,6 +34,8 @@ class Step(Generic[P, R]):
         timeout: seconds that one attempt may take; None: no limit.
         is_async: whether its body is an `async def`.
         max_running: bodies of it that run at once in a shard; None: no limit of its own.
+        isolation: `process` if its body runs in a process of its own, else `thread`.
+        hints: the annotations of its function, those that can be resolved.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class Step(Generic[P, R]):
         retry: Retry,
         timeout: float | timedelta | None,
         max_running: int | None = None,
+        isolation: Isolation = "thread",
     ) -> None:
         if not callable(fn) or inspect.isclass(fn):
             raise DefinitionError(f"@step decorates functions, got {fn!r}")
@@ -51,6 +56,11 @@ class Step(Generic[P, R]):
         self.retry = retry
         self.timeout = _timeout(self.name, timeout)
         self.max_running = _max_running(f"step {self.name}", max_running)
+        if isolation not in get_args(Isolation):
+            raise DefinitionError(
+                f"step {self.name}: expected isolation to be 'thread' or 'process', got {isolation!r}"
+            )
+        self.isolation: Isolation = isolation
         self.is_async = inspect.iscoroutinefunction(fn)
         self._result = f"the result of step {self.name}"  # for messages
         self._decoder: Any = None
@@ -67,6 +77,10 @@ class Step(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<step {self.name}>"
 
+    def __reduce__(self) -> Recipe:
+        """How another process of this code comes to the same step."""
+        return recipe_of(self)
+
     def with_options(
         self,
         *,
@@ -74,8 +88,9 @@ class Step(Generic[P, R]):
         retry: Retry | None = None,
         timeout: float | timedelta | None = None,
         max_running: int | None = None,
+        isolation: Isolation | None = None,
     ) -> Step[P, R]:
-        """A step with the same body and another name, policy, timeout or limit; what is left out stays as it is.
+        """A step with the same body and other options; what is left out stays as it is.
 
         Beside one flow, two steps may not share a name: give the new one its own.
         """
@@ -85,7 +100,12 @@ class Step(Generic[P, R]):
             self.retry if retry is None else retry,
             self.timeout if timeout is None else timeout,
             self.max_running if max_running is None else max_running,
+            self.isolation if isolation is None else isolation,
         )
+
+    @cached_property
+    def hints(self) -> dict[str, object]:  # resolved at first use: annotations may name later definitions
+        return hints_of(self.fn)
 
     def encode_result(self, value: object) -> bytes:
         """The JSON of a result, checked to come back as the step is annotated.
@@ -107,10 +127,15 @@ class Step(Generic[P, R]):
         return codec.decode(raw, self.result_decoder, self._result)
 
     @property
+    def result_annotation(self) -> object:
+        """The annotated result; `Any` where there is none or it can't be resolved."""
+        return self.hints.get("return", Any)
+
+    @property
     def result_decoder(self) -> Any:
         """Decoder for the annotated result, made at first use (annotations may name later definitions)."""
         if self._decoder is None:
-            annotation = return_annotation(self.fn)
+            annotation = self.result_annotation
             try:
                 self._decoder = _PLAIN if annotation is Any else codec.decoder(annotation)
             except TypeError as error:
@@ -162,6 +187,7 @@ def step(
     retry: Retry = DEFAULT_RETRY,
     timeout: float | timedelta | None = None,
     max_running: int | None = None,
+    isolation: Isolation = "thread",
 ) -> _StepDecorator: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -171,6 +197,7 @@ def step(
     retry: Retry = DEFAULT_RETRY,
     timeout: float | timedelta | None = None,
     max_running: int | None = None,
+    isolation: Isolation = "thread",
 ) -> Any:
     """Make a function (`def` or `async def`) a durable step; with or without arguments.
 
@@ -178,25 +205,33 @@ def step(
         name: name of the step; the function's by default.
         retry: policy for failed attempts.
         timeout: seconds (or a timedelta) for one attempt. An async body is cancelled then and fails with
-            `StepTimeout`; a sync one can't be stopped: it is waited for, and if it returns, its result counts.
+            `StepTimeout`; a sync one can't be stopped: it is waited for, and if it returns, its result counts. One
+            in a process is killed, with all that it has started.
         max_running: bodies of this step that run at once in each shard; further attempts wait their turn, and only
             their own executions notice.
+        isolation: `thread`: the body runs inside the worker's process (a `def` on a thread, an `async def` on an
+            event loop); `process`: in a process of its own, which may crash or hang without harm to others.
 
     Raises:
         DefinitionError, InvalidName: the declaration is wrong.
     """
     if fn is not None:
         return Step(fn, None, retry, timeout)
-    return _StepDecorator(name, retry, timeout, max_running)
+    return _StepDecorator(name, retry, timeout, max_running, isolation)
 
 
 class _StepDecorator:
     """`@step(...)`: overloads keep the result's type for `async def` and `def`."""
 
     def __init__(
-        self, name: str | None, retry: Retry, timeout: float | timedelta | None, max_running: int | None
+        self,
+        name: str | None,
+        retry: Retry,
+        timeout: float | timedelta | None,
+        max_running: int | None,
+        isolation: Isolation,
     ) -> None:
-        self._options = (name, retry, timeout, max_running)
+        self._options = (name, retry, timeout, max_running, isolation)
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from stepwell.core.errors import DefinitionError, UnknownFlow
 from stepwell.flow.definitions import Flow, FlowLike, Step, StepLike
-from stepwell.flow.signature import return_annotation, unstorable
+from stepwell.flow.signature import unstorable
 
 
 class Registry:
@@ -52,7 +52,7 @@ class Registry:
                 f" ({place_of(known.fn)} and {place_of(step.fn)}):"
                 " give one of them another name with @step(name=...)"
             )
-        problem = unstorable(return_annotation(step.fn))
+        problem = unstorable(step.result_annotation)
         if problem:
             raise DefinitionError(f"step {step.name} ({place_of(step.fn)}): its result can't be stored: {problem}")
         _ = step.result_decoder

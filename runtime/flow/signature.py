@@ -13,13 +13,8 @@ from stepwell.core import codec
 from stepwell.core.errors import DefinitionError, InvalidInput, PayloadError
 
 
-def return_annotation(fn: Callable[..., Any]) -> Any:
-    """The annotated result of a function; `Any` where there is none or it can't be resolved."""
-    hints = _hints(fn)
-    return hints.get("return", Any)
-
-
-def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function; `Any` for one that names what exists for type checkers only."""
     try:
         return get_type_hints(fn, include_extras=True)
     except NameError:
@@ -99,7 +94,7 @@ class InputModel:
 
     def _struct_decoder(self) -> Any:
         if self._decoder is None:
-            hints = _hints(self._fn)
+            hints = hints_of(self._fn)
             for name, required in self.parameters.items():
                 # What has a default may be there for the flow's own tests.
                 problem = unstorable(hints.get(name, Any)) if required else ""

@@ -70,6 +70,7 @@ class ShardParts:
     on_trouble: Callable[[], None]
     failpoints: Failpoints = NO_FAILPOINTS
     box: BlackBox = NO_BOX
+    processes: int = 1
 
 
 class RunningShard:
@@ -113,7 +114,9 @@ class RunningShard:
             parts.failpoints,
             seqs.written,
         )
-        self.runner = StepRunner(self.clock, self.holdings, parts.threads, parts.box, parts.limits.steps)
+        self.runner = StepRunner(
+            self.clock, self.holdings, parts.threads, parts.box, parts.limits.steps, parts.processes
+        )
         self._reader = InboxReader(
             InboxStore(clients["inbox"], keys, scripts),
             self.holdings,

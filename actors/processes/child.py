@@ -1,0 +1,151 @@
+"""What a step process does: it loads steps, runs one attempt at a time on its main thread, and ends with its shard."""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import traceback
+from types import FrameType
+
+from stepwell.actors.processes import code, wire
+from stepwell.core.messages import message_of
+from stepwell.core.records import Failure
+from stepwell.flow.arguments import unpack
+from stepwell.flow.attempt import failure_of, where_raised
+from stepwell.flow.context import running_step
+from stepwell.flow.definitions import StepLike
+from stepwell.metrics.logs import setup_logging
+
+logger = logging.getLogger("stepwell.runner")
+
+
+def main(descriptor: int) -> None:
+    """Serve the shard at the other end of the socket until it says `Retire` or is gone."""
+    _heed_signals()
+    connection = socket.socket(fileno=descriptor)
+    threading.Thread(target=_end_with, args=(connection,), name="stepwell-guard", daemon=True).start()
+    try:
+        _serve(connection)
+    except BaseException:
+        # A body has closed the connection, say. Threads that it left must not keep the process.
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _serve(connection: socket.socket) -> None:
+    steps: dict[int, StepLike] = {}
+    while True:
+        asked = wire.question(_receive(connection))
+        if isinstance(asked, wire.Retire):
+            return
+        if isinstance(asked, wire.Hello):
+            _begin(asked)
+        elif isinstance(asked, wire.Load):
+            connection.sendall(wire.frame(_loaded(asked, steps)))
+        else:
+            connection.sendall(wire.frame(_ended(asked, steps[asked.number])))
+        del asked
+
+
+def _begin(hello: wire.Hello) -> None:
+    _end_with_parent(hello.parent)
+    if hello.log is not None:
+        log = hello.log
+        setup_logging(log.json, log.level, log.secrets, fields=log.fields)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # a killed process flushes nothing
+
+
+def _loaded(asked: wire.Load, steps: dict[int, StepLike]) -> wire.Loaded:
+    try:
+        steps[asked.number] = code.load(asked.code)
+    except BaseException as error:  # the user's module may raise anything, SystemExit too
+        logger.debug("step %s could not be loaded", asked.name, exc_info=error)
+        said = f"step {asked.name} could not be loaded in its process: {message_of(error)}"
+        return wire.Loaded(Failure(type(error).__name__, said, where=where_raised(error)))
+    return wire.Loaded()
+
+
+def _ended(asked: wire.Run, step: StepLike) -> wire.Ended:
+    try:
+        return wire.Ended(_result(asked, step))
+    except BaseException as error:
+        context = asked.context
+        logger.debug("attempt %d of %s %s raised", context.attempt, context.execution_id, context.path, exc_info=error)
+        return wire.Ended(error=failure_of(error, step))
+
+
+def _result(asked: wire.Run, step: StepLike) -> bytes:
+    args, kwargs = unpack(asked.arguments, step)
+    context = contextvars.copy_context()
+    context.run(running_step.set, asked.context)
+    if not step.is_async:
+        return step.encode_result(context.run(step.fn, *args, **kwargs))
+    import asyncio
+
+    return step.encode_result(context.run(lambda: asyncio.run(step.fn(*args, **kwargs))))
+
+
+def _receive(connection: socket.socket) -> bytes:
+    return _exactly(connection, wire.size_of(_exactly(connection, wire.HEAD_BYTES)))
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    """So many bytes. At the end of the stream it waits for the guard, which ends the process."""
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(min(size - len(data), 1 << 20))
+        if not part:
+            _end_group()
+        data += part
+    return bytes(data)
+
+
+def _end_with(connection: socket.socket) -> None:
+    """Wait until the shard has closed its end, or is dead; then end, with all that the steps have started."""
+    poll = select.poll()
+    poll.register(connection, 0)  # the end is reported without being asked for, data are not
+    poll.poll()
+    _end_group()
+
+
+def _end_group() -> None:
+    os.killpg(0, signal.SIGKILL)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Linux: end though a body never lets go of the interpreter, and so of the guard.
+
+    The signal of the parent's death is SIGHUP; its handler is `alarm` of the C library, called with the signal's
+    number: one second for the guard, which takes along what the steps have started, then SIGALRM ends us.
+    """
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
+    library.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    library.signal.restype = ctypes.c_void_p
+    library.signal(signal.SIGHUP, ctypes.cast(library.alarm, ctypes.c_void_p))
+    pr_set_pdeathsig = 1
+    library.prctl(pr_set_pdeathsig, int(signal.SIGHUP), 0, 0, 0)
+    if os.getppid() != parent:  # it died before
+        _end_group()
+
+
+def _heed_signals() -> None:
+    """What stops a whole service by signalling each of its processes must not cut attempts short: the shard drains.
+
+    Handlers rather than SIG_IGN, which programs that a body starts would inherit.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _ignored)
+
+
+def _ignored(_number: int, _frame: FrameType | None) -> None:
+    """The shard decides when we end."""

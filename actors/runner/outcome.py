@@ -1,0 +1,44 @@
+"""An attempt's context as its body begins, and its error as its actor is told."""
+
+from __future__ import annotations
+
+import logging
+
+from msgspec.structs import replace
+
+from stepwell.actors.kit.clock import deadline_in
+from stepwell.actors.messages import StepErred
+from stepwell.actors.runner.order import StepOrder
+from stepwell.flow.attempt import AttemptError, failure_of
+from stepwell.flow.context import StepContext
+
+logger = logging.getLogger("stepwell.runner")
+
+
+def context_with_deadline(order: StepOrder) -> StepContext:
+    """What the body may know of itself; its timeout counts from now."""
+    timeout = order.call.step.timeout
+    if timeout is None:
+        return order.context
+    return replace(order.context, deadline=deadline_in(timeout))
+
+
+def erred(order: StepOrder, started: int, error: BaseException) -> StepErred:
+    """What the attempt raised, judged by its step's policy."""
+    context = order.context
+    logger.debug("attempt %d of %s %s raised", context.attempt, context.execution_id, context.path, exc_info=error)
+    return told(order, started, failure_of(error, order.call.step))
+
+
+def told(order: StepOrder, started: int, judged: AttemptError) -> StepErred:
+    """An error that was judged where it was raised."""
+    context = order.context
+    return StepErred(
+        context.path,
+        context.attempt,
+        started,
+        judged.error,
+        judged.retryable,
+        order.call.step.retry,
+        judged.retry_after,
+    )
