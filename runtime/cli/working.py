@@ -20,6 +20,16 @@ __all__ = ["add_to", "demo", "run"]
 
 METRICS_PORT: Final = 9464
 METRICS_HOST: Final = "0.0.0.0"
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        help='Steps with isolation="process" that run at once.',
+        show_default="one per core",
+        min=1,
+    ),
+]
 
 logger = logging.getLogger("stepwell.cli")
 
@@ -57,16 +67,7 @@ def run(
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", help="Steps written as `def` that run at once.", min=1)
     ] = 32,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes",
-            metavar="N",
-            help='Steps with isolation="process" that run at once.',
-            show_default="one per core",
-            min=1,
-        ),
-    ] = None,
+    processes: Processes = None,
     grace: Annotated[
         float,
         typer.Option(
