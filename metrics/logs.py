@@ -17,7 +17,7 @@ from stepwell.core.events import Event
 from stepwell.core.status import COMPLETED, ERROR
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
 
-__all__ = ["LogSubscriber", "setup_logging"]
+__all__ = ["LogSetup", "LogSubscriber", "current_setup", "setup_logging"]
 
 # They log each request with its whole URL, or each turn of the loop.
 CHATTY = ("httpx", "httpcore", "asyncio")

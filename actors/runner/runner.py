@@ -28,11 +28,12 @@ from stepwell.flow.context import running_step
 from stepwell.flow.operations import StepCall
 
 logger = logging.getLogger("stepwell.runner")
+USUAL_LIMITS = Limits()
 
 
 class StepRunner:
-    """See the package's docstring. `threads` bounds sync bodies at once, `steps` async ones, `processes` those in
-    processes of their own. `begin` and `stop` frame its life."""
+    """See the package's docstring. `threads` bounds sync bodies at once, `limits` all others. `begin` and `stop` frame
+    its life."""
 
     def __init__(
         self,
@@ -40,14 +41,13 @@ class StepRunner:
         holdings: Holdings,
         threads: int,
         box: BlackBox = NO_BOX,
-        steps: int = Limits().steps,
-        processes: int = 1,
+        limits: Limits = USUAL_LIMITS,
     ) -> None:
         self._clock = clock
         self._box = box
-        self._attempts = Attempts(holdings, self._submit, Gates(steps), box)
+        self._attempts = Attempts(holdings, self._submit, Gates(limits.steps), box)
         self._pool = ThreadPool(threads, "stepwell-step")
-        self._processes = ProcessPool(clock, self._attempts, processes, self._submit_inside)
+        self._processes = ProcessPool(clock, self._attempts, limits.processes, self._submit_inside)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="stepwell-steps", daemon=True)
         self._asked: deque[Attempt] = deque()

@@ -21,12 +21,11 @@ __all__ = ["add_to", "demo", "run"]
 METRICS_PORT: Final = 9464
 METRICS_HOST: Final = "0.0.0.0"
 Processes = Annotated[
-    int | None,
+    int,
     typer.Option(
         "--processes",
         metavar="N",
         help='Steps with isolation="process" that run at once.',
-        show_default="one per core",
         min=1,
     ),
 ]
@@ -67,7 +66,7 @@ def run(
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", help="Steps written as `def` that run at once.", min=1)
     ] = 32,
-    processes: Processes = None,
+    processes: Processes = 4,
     grace: Annotated[
         float,
         typer.Option(

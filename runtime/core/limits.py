@@ -17,9 +17,11 @@ class Limits:
         in_memory: executions in memory; beyond it those that rest longest leave.
         passivate_after: seconds; what is to wait longer than that, or has waited so long for something untimed, leaves
             memory.
+        processes: step bodies in processes of their own at once; more wait their turn.
     """
 
     running: int = 1000
     steps: int = 1000
     in_memory: int = 20_000
     passivate_after: float = 30.0
+    processes: int = 4

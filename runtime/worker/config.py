@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +13,7 @@ from stepwell.core.partition import DEFAULT_PARTITIONS
 
 # What leaves memory is looked for again a few seconds before it is due.
 PASSIVATE_LEAST: Final = 10
-_LEAST: Final = {"partitions": 1, "max_running": 1, "max_steps": 1, "threads": 1, "max_in_memory": 1}
+_LEAST: Final = {"partitions": 1, "max_running": 1, "max_steps": 1, "threads": 1, "max_in_memory": 1, "processes": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class WorkerConfig:
         max_running: executions that run steps at once in a shard; more stay queued.
         max_steps: async step bodies at once in a shard; more wait their turn.
         threads: sync step bodies at once in a shard.
-        processes: step bodies in processes of their own (`isolation="process"`) at once; None: one per core.
+        processes: step bodies in processes of their own (`isolation="process"`) at once in a shard.
         max_in_memory: executions in the memory of a shard; beyond it those leave that have rested longest.
         passivate_after: seconds; what is to wait longer than that, or has waited so long for a signal, leaves memory.
         grace: seconds that running steps get to finish when the worker is stopped.
@@ -46,7 +45,7 @@ class WorkerConfig:
     max_running: int = 1000
     max_steps: int = 1000
     threads: int = 32
-    processes: int | None = None
+    processes: int = 4
     max_in_memory: int = 20_000
     passivate_after: float = 30.0
     grace: float = 30.0
@@ -57,15 +56,9 @@ class WorkerConfig:
     @property
     def limits(self) -> Limits:
         """The bounds of each shard."""
-        return Limits(self.max_running, self.max_steps, self.max_in_memory, self.passivate_after)
-
-    def processes_each(self, shards: int) -> int:
-        """How many step processes each of so many shards may have: a share, but at least one."""
-        return max(1, (self.processes or os.cpu_count() or 1) // shards)
+        return Limits(self.max_running, self.max_steps, self.max_in_memory, self.passivate_after, self.processes)
 
     def __post_init__(self) -> None:
-        if self.processes is not None and (type(self.processes) is not int or self.processes < 1):
-            raise UsageError(f"expected processes to be a whole number >= 1, got {self.processes!r}")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if type(value) is not int or value < least:

@@ -27,14 +27,12 @@ class ShardSettings:
         limits: its bounds.
         threads: sync step bodies at once.
         box: file of its black box; empty: none is kept.
-        processes: step bodies in processes of their own at once.
     """
 
     shard_id: str
     limits: Limits
     threads: int
     box: str = ""
-    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,6 @@ def host_shard(
             shard_id=settings.shard_id,
             limits=settings.limits,
             threads=settings.threads,
-            processes=settings.processes,
             on_failure=on_failure,
             on_dead_letter=telemetry.undelivered,
             on_trouble=on_trouble,

@@ -70,7 +70,6 @@ class ShardParts:
     on_trouble: Callable[[], None]
     failpoints: Failpoints = NO_FAILPOINTS
     box: BlackBox = NO_BOX
-    processes: int = 1
 
 
 class RunningShard:
@@ -114,9 +113,7 @@ class RunningShard:
             parts.failpoints,
             seqs.written,
         )
-        self.runner = StepRunner(
-            self.clock, self.holdings, parts.threads, parts.box, parts.limits.steps, parts.processes
-        )
+        self.runner = StepRunner(self.clock, self.holdings, parts.threads, parts.box, parts.limits)
         self._reader = InboxReader(
             InboxStore(clients["inbox"], keys, scripts),
             self.holdings,

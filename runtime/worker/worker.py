@@ -56,7 +56,7 @@ class Worker:
         max_running: int = 1000,
         max_steps: int = 1000,
         threads: int = 32,
-        processes: int | None = None,
+        processes: int = 4,
         max_in_memory: int = 20_000,
         passivate_after: float = 30.0,
         grace: float = 30.0,
@@ -185,12 +185,7 @@ class Worker:
         connect_as = connector(self._place.url)
         namespace = open_store(connect_as, self.config)
         hosted = host_shard(
-            ShardSettings(
-                shard_id(self._name.id, 0),
-                self.config.limits,
-                self.config.threads,
-                processes=self.config.processes_each(1),
-            ),
+            ShardSettings(shard_id(self._name.id, 0), self.config.limits, self.config.threads),
             namespace,
             self.registry,
             connect_as,

@@ -22,6 +22,7 @@ from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.messages import StepDone, StepErred, StepHeld
 from stepwell.actors.processes.handle import StepProcess
 from stepwell.actors.runner import StepOrder, StepRunner, processes
+from stepwell.core.limits import Limits
 from stepwell.flow.context import StepContext
 from stepwell.flow.loader import load_module
 from stepwell.flow.operations import StepCall
@@ -58,7 +59,7 @@ class Stage:
         self.clock = SystemClock()
         self.holdings = Holdings(self.clock.monotonic)
         self.holdings.hold(Grant(PARTITION, 1, "lease", True, 0), self.clock.monotonic() + 3600)
-        self.runner = StepRunner(self.clock, self.holdings, threads=2, processes=2)
+        self.runner = StepRunner(self.clock, self.holdings, threads=2, limits=Limits(processes=2))
         self.runner.begin()
 
     def pipe(self) -> str:

@@ -21,6 +21,7 @@ ADDRESS = resolve("redis://localhost:6379", None)
         ("max_steps", 0),
         ("max_steps", True),
         ("max_in_memory", 0.5),
+        ("processes", 0),
         ("passivate_after", 9.9),
         ("passivate_after", float("inf")),
         ("passivate_after", "30"),
@@ -32,6 +33,6 @@ def test_a_limit_out_of_range_is_refused_by_its_name(name: str, value: Any) -> N
 
 
 def test_each_shard_gets_the_limits_that_were_given() -> None:
-    config = WorkerConfig(ADDRESS, max_running=1, max_steps=2, max_in_memory=3, passivate_after=40)
+    config = WorkerConfig(ADDRESS, max_running=1, max_steps=2, max_in_memory=3, passivate_after=40, processes=5)
     assert config.limits == Limits(running=1, steps=2, in_memory=3, passivate_after=40)
     assert WorkerConfig(ADDRESS).limits == Limits()
