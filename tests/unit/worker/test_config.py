@@ -34,5 +34,5 @@ def test_a_limit_out_of_range_is_refused_by_its_name(name: str, value: Any) -> N
 
 def test_each_shard_gets_the_limits_that_were_given() -> None:
     config = WorkerConfig(ADDRESS, max_running=1, max_steps=2, max_in_memory=3, passivate_after=40, processes=5)
-    assert config.limits == Limits(running=1, steps=2, in_memory=3, passivate_after=40)
+    assert config.limits == Limits(running=1, steps=2, in_memory=3, passivate_after=40, processes=5)
     assert WorkerConfig(ADDRESS).limits == Limits()
