@@ -19,10 +19,11 @@ from stepwell.actors.healing import revive
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
+from stepwell.actors.suspicion import Suspicions, opened, parking, why_buried
 from stepwell.core.records import Outcome, encode
 from stepwell.store.inbox import Entry
 from stepwell.store.replies import Broken, Loaded
-from stepwell.store.requests import DeadLetter, Load, Unlist
+from stepwell.store.requests import DeadLetter, Forget, Load, Unlist
 
 logger = logging.getLogger("stepwell.dispatcher")
 LOADING_MAX = 256
@@ -35,6 +36,7 @@ class Dispatcher(PooledActor):
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._admission = Admission(shard.limits.running, shard.registry.running_max)
+        self._suspicions = Suspicions(shard.holdings)
         self._routes: dict[str, Route] = {}
         self._loading = 0
         # Answers to come that were asked for by routes which are gone: rows that are read, actors that are started.
@@ -92,13 +94,23 @@ class Dispatcher(PooledActor):
             return False
         if self._shard.holdings.lease(entry.partition) is None:
             return False
+        strike = self._suspicions.entry(entry.partition, entry.entry_id)
+        if strike is not None and (why := why_buried(strike)):
+            self._bury(entry.partition, entry.entry_id, entry.fields, "kills its shard", why)
+            self._forgive(entry.partition, [f"e:{entry.entry_id}"])
+            return True
         try:
+            self._shard.box.reading(entry.partition, entry.entry_id)
             execution_id, mail = read_entry(entry)
             if self._shard.keys.partition_of(execution_id) != entry.partition:
                 raise NoSuchCommand(f"execution {execution_id} does not belong to partition {entry.partition}")
         except NoSuchCommand as error:
             self._bury(entry.partition, entry.entry_id, entry.fields, "malformed", str(error))
             return True
+        finally:
+            self._shard.box.read()
+        if strike is not None:
+            self._forgive(entry.partition, [f"e:{entry.entry_id}"])  # whatever it was, reading it did no harm
         route = self._routes.get(execution_id)
         if route is not None and route.open is not None and entry.entry_id in route.open:
             return False
@@ -111,9 +123,8 @@ class Dispatcher(PooledActor):
     def _send(self, execution_id: str, partition: int, mail: m.Mail, flow: str = "") -> None:
         route = self._routes.get(execution_id)
         if route is None:
-            grant = self._shard.holdings.grant(partition)
             # What the last owner left is told by the grant, whoever comes first: a command or recovery.
-            route = self._routes[execution_id] = Route(partition, clean=grant is None or grant.clean, flow=flow)
+            route = self._routes[execution_id] = Route(partition, self._suspicions.left(partition, execution_id), flow)
             self._load(execution_id)
         if isinstance(mail, m.Doorbell):
             self._count_busy(route, True)  # it is about to run: the limit must know before it says so
@@ -129,8 +140,12 @@ class Dispatcher(PooledActor):
             self._shard.observer(store_events.SweepFound(entries, len(unknown)))
 
     def _recover(self, message: m.Recover) -> None:
-        unknown = [item for item in message.executions if not self._known(item[0])]
+        suspects, entries = self._suspicions.unmet(message.partition)
+        due = {**dict.fromkeys(suspects, 0.0), **dict(message.executions)}
+        unknown = [item for item in due.items() if not self._known(item[0])]
         self._admission.bring_back(message.partition, unknown, self._shard.clock.now_ms())
+        if entries:
+            self._forgive(message.partition, [f"e:{entry_id}" for entry_id in entries])
 
     def _known(self, execution_id: str) -> bool:
         return execution_id in self._routes or self._admission.knows(execution_id)
@@ -139,9 +154,8 @@ class Dispatcher(PooledActor):
         if self._known(execution_id):
             return
         partition = self._shard.keys.partition_of(execution_id)
-        grant = self._shard.holdings.grant(partition)
-        if grant is not None:
-            route = self._routes[execution_id] = Route(partition, grant.clean)
+        if self._shard.holdings.grant(partition) is not None:
+            route = self._routes[execution_id] = Route(partition, self._suspicions.left(partition, execution_id))
             route.rung = True
             self._count_busy(route, busy)  # until its actor says otherwise
             self._load(execution_id)
@@ -194,7 +208,9 @@ class Dispatcher(PooledActor):
         elif message.reply.fields:
             self._learn_flow(route, message.reply.fields.get("flow", b"").decode(errors="replace"))
             self._shard.afterlife.forget(message.execution_id)
-            spawn = m.Spawn(message.execution_id, message.reply.fields, route.clean, route.park)
+            park = route.park or parking(route.left)
+            spawn = m.Spawn(message.execution_id, message.reply.fields, route.left, park)
+            self._suspicions.settle(route.partition, message.execution_id)
             route.park = None
             route.waits_for = "actor"
             self._shard.supervisor.tell(spawn)
@@ -205,6 +221,9 @@ class Dispatcher(PooledActor):
         self._remove(execution_id)
         for mail in (route.open or {}).values():
             self._bury_mail(route.partition, mail, "no such execution", f"there is no execution {execution_id}")
+        if route.left.suspect:
+            self._suspicions.settle(route.partition, execution_id)
+            self._forgive(route.partition, [f"x:{execution_id}", f"i:{execution_id}"])
         lease = self._shard.holdings.lease(route.partition)
         if route.rung and lease is not None:
             # It was on a list, and every sweep would find it there again.
@@ -225,7 +244,7 @@ class Dispatcher(PooledActor):
         if _take_one(self._stale_actors, message.execution_id) or route is None:
             message.ref.tell(m.Drop())
             return
-        route.clean = True  # from now on the shard itself knows what runs
+        route.left = opened(route.left)  # from now on the shard itself knows what runs
         route.connect(message.ref)
 
     def _actor_gone(self, message: m.ActorGone) -> None:
@@ -298,6 +317,12 @@ class Dispatcher(PooledActor):
         if route is not None:
             for entry_id in message.entry_ids:
                 route.done(entry_id)
+
+    def _forgive(self, partition: int, fields: list[str]) -> None:
+        """Hold nothing any more against suspects."""
+        lease = self._shard.holdings.lease(partition)
+        if lease is not None:
+            self._shard.mirror.send(None, Forget(partition, lease, fields))
 
     # Dead letters.
 

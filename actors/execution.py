@@ -15,6 +15,7 @@ from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.commands import NoSuchCommand, command_input
 from stepwell.actors.kit.pooled import PooledActor
+from stepwell.actors.left import Left
 from stepwell.actors.runner import StepOrder
 from stepwell.actors.shard import Shard
 from stepwell.core import events, row
@@ -32,6 +33,7 @@ from stepwell.core.inputs import (
 )
 from stepwell.core.records import TerminalError, encode
 from stepwell.core.status import (
+    PARK_KILLS_SHARD,
     PARK_NOT_DEPLOYED,
     PARK_UNREADABLE,
     PARKED,
@@ -48,7 +50,7 @@ from stepwell.flow.attempt import context_of
 from stepwell.flow.machine import Follow, Machine, Turn
 from stepwell.flow.registry import unknown_flow
 from stepwell.store.replies import Committed, Conflict, Reply
-from stepwell.store.requests import KEEP, Applied, Commit, Restore
+from stepwell.store.requests import KEEP, Applied, Commit, Forget, Restore
 
 logger = logging.getLogger("stepwell.execution")
 HELD_RETRY_SECONDS = 0.5
@@ -59,15 +61,16 @@ class RowConflict(StepwellError):
 
 
 class ExecutionActor(PooledActor):
-    """See the module's docstring. `clean`: no step of it can have been interrupted. `park`: do nothing but that."""
+    """See the module's docstring. `left`: how its last owner left it. `park`: do nothing but that."""
 
     def __init__(
-        self, shard: Shard, execution_id: str, fields: dict[str, bytes], clean: bool, park: m.Park | None = None
+        self, shard: Shard, execution_id: str, fields: dict[str, bytes], left: Left, park: m.Park | None = None
     ) -> None:
         self._shard = shard
         self._id = execution_id
         self._partition = shard.keys.partition_of(execution_id)
-        self._clean = clean
+        self._left = left
+        self._pardon = "i" if left.suspect else ""  # what the next commit takes back
         self._park = park
         self._fields: dict[str, bytes] | None = fields
         self._machine: Machine | None = None
@@ -107,7 +110,7 @@ class ExecutionActor(PooledActor):
         elif cp.status == PARKED and cp.error is not None and cp.error.type == PARK_NOT_DEPLOYED:
             self._feed(RetryAsked(self._now(), ""))
         elif cp.status != QUEUED:
-            self._commit(self._machine.start(self._now(), self._clean))
+            self._commit(self._machine.start(self._now(), self._left.clean, self._left.cut))
         self._catch_up()
 
     def on_receive(self, message: object) -> None:
@@ -186,10 +189,14 @@ class ExecutionActor(PooledActor):
         self._handled += 1
         self._shard.dispatcher.tell(m.BadCommand(self._id, self._partition, mail, reason))
 
+    def _why_unread(self) -> str:
+        why = "" if self._park is None else f" ({self._park.reason}: {self._park.detail.splitlines()[0]})"
+        return f"{self._id} is parked, and its row was not read{why}"
+
     def _doorbell(self, bell: m.Doorbell) -> None:
         machine = self._machine
         if machine is None:
-            self._refuse(bell, f"{self._id} is parked, and its row was not read")
+            self._refuse(bell, self._why_unread())
             return
         self._mail_handled(bell.entry_id, "")
         self._busy = None  # whoever rang counts us as running: tell what is true
@@ -206,12 +213,14 @@ class ExecutionActor(PooledActor):
             return
         machine = self._machine
         if machine is None:
-            self._refuse(mail, f"{self._id} is parked, and its row was not read")
+            self._refuse(mail, self._why_unread())
             return
         if machine.flow is None and isinstance(event, RetryAsked):
             cp = machine.checkpoint
             known = [flow.name for flow in self._shard.registry]
             event = replace(event, obstacle=f"{PARK_NOT_DEPLOYED}: {unknown_flow(cp.meta.flow, known)}")
+        if isinstance(event, RetryAsked) and self._left.suspect:
+            self._pardon = "xi"  # a person says that it is mended
         turn = machine.feed(event)
         outcome = next((encode(a.outcome) for a in turn.answers if a.command_id == mail.command_id), b"")
         self._mail_handled(mail.entry_id, mail.command_id, outcome)
@@ -245,6 +254,7 @@ class ExecutionActor(PooledActor):
         self._follow = turn.follow
         self._turn_at = self._shard.clock.monotonic()
         if turn.empty and not self._pending:
+            self._forgive()
             self._acknowledged()
             return
         lease = self._shard.holdings.lease(self._partition)
@@ -275,7 +285,9 @@ class ExecutionActor(PooledActor):
             applied=self._pending,
             event=_live_view(turn.follow),
             ended=cp.status in TERMINAL and self._row_status not in TERMINAL,
+            forget="xi" if self._left.suspect and cp.terminal else self._pardon,
         )
+        self._pardon = ""
         self._row_due = due
         self._pending = ()
         self._in_flight = commit
@@ -338,6 +350,17 @@ class ExecutionActor(PooledActor):
             ended=cp.terminal,
         )
         self._shard.mirror.send(self.actor_ref, self._in_flight)
+        if self._left.suspect:  # what was taken back may be there again, too
+            self._pardon = "xi" if cp.terminal else "i"
+            self._forgive()
+
+    def _forgive(self) -> None:
+        """Take back what is held against it, apart from a commit."""
+        lease = self._shard.holdings.lease(self._partition)
+        if self._pardon and lease is not None:
+            fields = [f"{kind}:{self._id}" for kind in self._pardon]
+            self._shard.mirror.send(None, Forget(self._partition, lease, fields))
+        self._pardon = ""
 
     def _acknowledged(self) -> None:
         follow, self._follow = self._follow, ()
@@ -377,7 +400,8 @@ class ExecutionActor(PooledActor):
             return  # the partition is lost, and `Drop` is on its way
         call = machine.step_call(effect.path)
         context = context_of(cp, op, effect.path, call.step, grant.epoch)
-        is_new = self._shard.runner.start(StepOrder(self._partition, grant.value, call, context), self.actor_ref)
+        order = StepOrder(self._partition, grant.value, call, context, op.lane)
+        is_new = self._shard.runner.start(order, self.actor_ref)
         if is_new and op.late_from is not None and not effect.again:
             late = max(0, self._now() - op.late_from)
             started = events.RetryStarted(self._id, cp.meta.flow, op.name, effect.path, op.attempt, late)
@@ -463,13 +487,17 @@ class ExecutionActor(PooledActor):
     def _park_unread(self, fields: dict[str, bytes], park: m.Park) -> None:
         """The row stays as it is but for status and error: what can't be read must not be written over."""
         self._rest()
+        if park.reason == PARK_KILLS_SHARD:
+            self._pardon = "xi"
         status = fields.get("status", b"").decode(errors="replace")
         rev = fields.get("rev", b"")
         lease = self._shard.holdings.lease(self._partition)
         if status == PARKED and park.reason == PARK_UNREADABLE:
             return
-        self._shard.bus.publish(events.ExecutionParked(self._id, "", park.reason, park.detail))
+        flow = fields.get("flow", b"").decode(errors="replace")
+        self._shard.bus.publish(events.ExecutionParked(self._id, flow, park.reason, park.detail))
         if lease is None or not rev.isdigit() or status not in STATUSES or status == PARKED or status in TERMINAL:
+            self._forgive()
             return
         error = encode(TerminalError(park.reason, park.detail, self._now()))
         commit = Commit(
@@ -483,6 +511,7 @@ class ExecutionActor(PooledActor):
             status_from=status,
             status_to=PARKED,
             live="+inf",
+            forget=self._pardon,
         )
         self._shard.mirror.send(None, commit)
 

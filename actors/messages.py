@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.left import Left
 from stepwell.core.records import Failure
 from stepwell.core.retry import Retry
 from stepwell.store.inbox import Entry
@@ -238,9 +239,9 @@ class Answered(msgspec.Struct):
 
 
 class Spawn(msgspec.Struct):
-    """Start an execution's actor on its row. `clean`: no step of it can have been interrupted."""
+    """Start an execution's actor on its row."""
 
     execution_id: str
     fields: dict[str, bytes]
-    clean: bool
+    left: Left
     park: Park | None = None

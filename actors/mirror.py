@@ -19,7 +19,7 @@ from stepwell.actors.messages import Answered, RowRead, Written
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver, StoreTrouble
 from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import Committed, Fenced, Refused, Reply
-from stepwell.store.requests import Commit, DeadLetter, Load, ReadRev, Restore, Revive, Unlist
+from stepwell.store.requests import Commit, DeadLetter, Forget, Load, ReadRev, Restore, Revive, Unlist
 
 logger = logging.getLogger("stepwell.mirror")
 BATCH_REQUESTS_MAX = 256
@@ -27,7 +27,7 @@ BATCH_BYTES_MAX = 4 * 1024 * 1024
 IDLE_SECONDS = 0.5
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 
-Write = Commit | Restore | DeadLetter | Unlist
+Write = Commit | Restore | DeadLetter | Unlist | Forget
 Asked = Write | Load | ReadRev
 Order = tuple[AnyRef | None, Asked]
 FencedOrder = tuple[AnyRef | None, Write]

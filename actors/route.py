@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from stepwell.actors import messages as m
 from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.left import Left
 
 __all__ = ["Route", "WaitsFor"]
 
@@ -16,12 +17,12 @@ _RING = m.Doorbell()
 
 class Route:
     """One execution's entry in the routing table. `open` is mail whose effect is not acknowledged yet, by inbox entry:
-    should the actor fail, its successor gets it again. `clean`: no step can have been interrupted before. `flow` is ''
-    until it is known."""
+    should the actor fail, its successor gets it again. `left`: how its owner before left it. `flow` is '' until it is
+    known."""
 
-    __slots__ = ("busy", "clean", "flow", "open", "park", "partition", "ref", "routed", "rung", "waits_for")
+    __slots__ = ("busy", "flow", "left", "open", "park", "partition", "ref", "routed", "rung", "waits_for")
 
-    def __init__(self, partition: int, clean: bool, flow: str = "") -> None:
+    def __init__(self, partition: int, left: Left, flow: str = "") -> None:
         self.partition = partition
         self.flow = flow
         self.ref: AnyRef | None = None
@@ -30,7 +31,7 @@ class Route:
         self.rung = False  # a doorbell without an entry is due, too
         self.waits_for: WaitsFor = ""
         self.busy = False
-        self.clean = clean
+        self.left = left
         self.park: m.Park | None = None
 
     @property

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from stepwell.actors.afterlife import Afterlife
+from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.bus import Bus
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
@@ -33,6 +34,7 @@ class Shard:
     observer: StoreObserver
     incarnation: str
     limits: Limits = field(default_factory=Limits)
+    box: BlackBox = NO_BOX
     dispatcher: AnyRef = field(init=False)
     supervisor: AnyRef = field(init=False)
     healer: AnyRef = field(init=False)

@@ -39,7 +39,7 @@ class Supervisor(PooledActor):
             self._shard,
             message.execution_id,
             message.fields,
-            message.clean,
+            message.left,
             message.park,
             name=message.execution_id,
             supervisor=self.actor_ref,

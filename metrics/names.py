@@ -14,6 +14,7 @@ from stepwell.core.status import (
     ERROR,
     PARK_CRASHED,
     PARK_DIVERGED,
+    PARK_KILLS_SHARD,
     PARK_NOT_DEPLOYED,
     PARK_UNREADABLE,
 )
@@ -25,11 +26,11 @@ GIVE_UP_REASONS = frozenset(
     {"exhausted", "fatal", "payload", "give_up_on", "not in retry_on", "arguments", "interrupted", "cancel", "gather"}
 )
 BACKOFF_ENDS = frozenset({"due", "retry", "cancel", "gather", "parked", "unloaded"})
-PARK_REASONS = frozenset({PARK_DIVERGED, PARK_NOT_DEPLOYED, PARK_UNREADABLE, PARK_CRASHED})
+PARK_REASONS = frozenset({PARK_DIVERGED, PARK_NOT_DEPLOYED, PARK_UNREADABLE, PARK_CRASHED, PARK_KILLS_SHARD})
 ENDS = frozenset({COMPLETED, ERROR, CANCELLED})
 COMMANDS = frozenset({"signal", "cancel", "retry"})
 REPLIES = frozenset({"ok", "dup", "fenced", "conflict", "refused", "broken"})
-DEAD_LETTER_KINDS = frozenset({"malformed", "no such execution", "not applicable"})
+DEAD_LETTER_KINDS = frozenset({"malformed", "no such execution", "not applicable", "kills its shard"})
 
 BACKOFF_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 LATENESS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

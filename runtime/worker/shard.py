@@ -41,7 +41,8 @@ from stepwell.store.namespace import Namespace, remember
 from stepwell.store.replies import Committed
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import WorkerRegistry
-from stepwell.worker.identity import host_info, is_dead
+from stepwell.worker.identity import host_info
+from stepwell.worker.patience import Patience
 from stepwell.worker.watchdog import Watchdog
 
 logger = logging.getLogger("stepwell.shard")
@@ -99,7 +100,7 @@ class RunningShard:
             self.clock,
             parts.namespace.partitions,
             parts.observer,
-            is_dead,
+            Patience(self.clock.monotonic),
             self._tick,
             self._trouble,
         )
@@ -156,7 +157,8 @@ class RunningShard:
     def start(self) -> None:
         """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
         shard = self._context
-        self._parts.box.catch_faults()
+        shard.box = self._parts.box
+        shard.box.catch_faults()
         self.scheduler.start()
         # An execution's actor has its id for a name; no id begins with a colon.
         shard.supervisor = self.scheduler.spawn(Supervisor, shard, name=":supervisor")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import msgspec
+from sim.dying import ShardDied, SimBox
 
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
@@ -84,11 +85,14 @@ def body_of(attempt: Attempt) -> Body:
 class SimRunner:
     """What an ExecutionActor needs of a StepRunner. `step()` moves one body on; `next_due()` says when one can."""
 
-    def __init__(self, clock: Clock, holdings: Holdings, ledger: Ledger, shard: str, steps: int = 1000) -> None:
+    def __init__(
+        self, clock: Clock, holdings: Holdings, ledger: Ledger, shard: str, box: SimBox, steps: int = 1000
+    ) -> None:
         self._clock = clock
         self._ledger = ledger
         self._shard = shard
-        self._attempts = Attempts(holdings, self._submit, Gates(steps))
+        self._box = box
+        self._attempts = Attempts(holdings, self._submit, Gates(steps), box)
         self.adopt = self._attempts.adopt
         self.withdraw = self._attempts.withdraw
         self.settle = self._attempts.settle
@@ -155,7 +159,9 @@ class SimRunner:
             if not self._attempts.may_begin(attempt):
                 return
             order = attempt.order  # it may have been declared anew while it waited
+            self._box.works(attempt.slot)
             self._begin(attempt)  # outside of the try: what an audit raises is no failure of the step
+        self._box.works(attempt.slot)
         try:
             if fresh:
                 args, kwargs = copied_arguments(order.call)
@@ -171,10 +177,13 @@ class SimRunner:
                 self._returned(attempt, stop.value)
             except BaseException as error:
                 self._raised(attempt, error)
+        except ShardDied:
+            raise
         except BaseException as error:
             late = body.late and isinstance(error, asyncio.CancelledError)
             self._raised(attempt, StepTimeout(f"attempt took longer than {step.timeout:g} s") if late else error)
         else:
+            self._box.rests(attempt.slot)
             self._push(attempt, asked)
 
     def _begin(self, attempt: Attempt) -> None:

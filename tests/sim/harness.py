@@ -19,6 +19,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry as RedisRetry
 from sim.bodies import Ledger, SimRunner
+from sim.dying import ShardDied, SimBox
 from sim.journal import Journal, Judge, Sent, SimLink, Weather
 
 from stepwell.actors import leases as leases_module
@@ -55,6 +56,7 @@ from stepwell.store.namespace import open_namespace
 from stepwell.store.replies import Reply
 from stepwell.store.requests import Create
 from stepwell.store.scripts import Scripts
+from stepwell.worker.postmortem import Findings, examine
 
 if TYPE_CHECKING:
     from sim.audit import Audit
@@ -65,10 +67,6 @@ SWEEPS_MAX = 12
 JUMPS_MAX = 20_000
 LONG_TTL_MS = 10_000_000_000
 LONG_RENEW_SECONDS = 1_000_000.0
-
-
-class ShardDied(BaseException):
-    """The simulated process is gone: whoever runs the world throws the shard away."""
 
 
 class World:
@@ -92,6 +90,10 @@ class World:
         self.shards: list[SimShard] = []
         self.dead: list[SimShard] = []
         self.dead_hosts: set[str] = set()
+        self.parents = False  # whether a parent looks into the black box of a dead shard
+        self.findings: list[Findings] = []
+        self.doomed = False  # a flow's code says so: the shard that drives it dies in this turn
+        self.hangs = 0.0  # seconds that such a turn has lasted when the box is read
         self.random = None if seed is None else random.Random(seed)
         self.hurried: set[str] = set()  # executions whose backoffs somebody may have ended by hand
         self.checks: list[Callable[[], None]] = []
@@ -119,11 +121,21 @@ class World:
         return shard
 
     def crash(self, shard: SimShard | None = None) -> None:
-        """A shard is gone, with all that it had in memory; its leases can be seen to be a dead process'."""
+        """A shard is gone, with all that it had in memory; its leases can be seen to be a dead process'. Where it has a
+        parent, that one reads its box.
+        """
         shard = shard or self.shards[0]
         self.shards.remove(shard)
         self.dead.append(shard)
         self.dead_hosts.add(shard.host)
+        if self.parents:
+            report = shard.box.report(self.clock.monotonic() + self.hangs)
+            self.findings.append(examine(self.client, self.keys, self.scripts, shard.host, report))
+
+    def has_died(self) -> bool:
+        """Asked at the end of each turn of each actor."""
+        doomed, self.doomed = self.doomed, False
+        return doomed
 
     # What clients do.
 
@@ -292,10 +304,11 @@ class SimShard:
         self._mirror_until = 0.0
         self._draining = False
         seed = None if world.random is None else world.random.randrange(2**32)
-        self.scheduler = VirtualScheduler(self.clock, seed, on_dead_letter=self._lost_mail)
+        self.box = SimBox(self.name, world.has_died)
+        self.scheduler = VirtualScheduler(self.clock, seed, on_dead_letter=self._lost_mail, turns=self.box)
         self.holdings = Holdings(self.clock.monotonic)
         self.journal = Journal(world.connect(), world.keys, world.scripts, world.weather, world.sent)
-        self.runner = SimRunner(self.clock, self.holdings, world.ledger, self.name, limits.steps)
+        self.runner = SimRunner(self.clock, self.holdings, world.ledger, self.name, self.box, limits.steps)
         self.leases = self._build_leases()
         seqs = SeqBook(lambda partition: self.context.healer.tell(m.TailLost(partition)))
         self.mirror = Mirror(
@@ -321,6 +334,7 @@ class SimShard:
             runner=self.runner,  # type: ignore[arg-type]
             observer=world.store_events.append,
             incarnation=self.name,
+            box=self.box,
             limits=limits,
         )
         self.leases.mirror = self.mirror

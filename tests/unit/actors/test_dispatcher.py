@@ -9,6 +9,7 @@ import pytest
 
 from stepwell.actors import messages as m
 from stepwell.actors.afterlife import Afterlife
+from stepwell.actors.blackbox import NO_BOX
 from stepwell.actors.dispatcher import LOAD_RETRY_SECONDS, Dispatcher
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.scheduler import VirtualScheduler
@@ -52,6 +53,7 @@ class Stage:
             limits=Limits(running=running_max),
             healer=Box(),
             afterlife=Afterlife(),
+            box=NO_BOX,
         )
         self.ref = self.scheduler.spawn(Dispatcher, shard, name="dispatcher")
         self.grant(1)

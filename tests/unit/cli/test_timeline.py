@@ -171,6 +171,10 @@ def test_a_compensated_failure_is_not_to_be_retried() -> None:
     ("reason", "advice"),
     [
         ("code diverged", "run code that fits the record (mend it, or roll back), then: stepwell retry A1"),
+        (
+            "crashes its shard",
+            "mend the flow's code (move what takes long, or may crash, into a @step), then: stepwell retry A1",
+        ),
         ("crashed", "mend what the traceback shows, then: stepwell retry A1"),
         ("unreadable row", "repair its row in Redis, then: stepwell retry A1"),
         ("not deployed here", "run a worker that has the flow checkout: it goes on then"),
