@@ -14,7 +14,7 @@ __all__ = ["redact", "redact_secrets", "redact_url"]
 HIDDEN = "***"
 
 # In Redis URLs an unescaped "/", "#" or "@" in a password is a common mistake: all up to the last "@" is hidden.
-_REDIS_USERINFO = re.compile(r"\b(rediss?|unix|valkeys?)://(?!/)[^\s\"'<>]*@", re.IGNORECASE)
+_REDIS_USERINFO = re.compile(r"\b(rediss?(?:\+sentinel)?|unix|valkeys?)://(?!/)[^\s\"'<>]*@", re.IGNORECASE)
 _USERINFO = re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s\"'<>/?#]*@", re.IGNORECASE)
 _SECRET_NAME = (
     r"([?&;](?:[a-z0-9_.-]*(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|signature)|pass|pwd|auth|sig)=)"

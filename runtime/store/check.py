@@ -7,14 +7,17 @@ refuse, but a reason for a warning.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import redis
 from redis import exceptions as rx
 
 from stepwell.core.errors import StoreError, StoreUnfit
+from stepwell.store.cluster import Masters, masters_of
 from stepwell.store.connect import address_of, explain
+from stepwell.store.flight import LinkDown
+from stepwell.store.slots import SLOTS
 
 __all__ = ["ServerFacts", "check_server", "require_fit"]
 
@@ -27,7 +30,10 @@ Facts = Mapping[Any, object]  # a reply's names are text or bytes, as the server
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says about itself; None where it does not tell."""
+    """What a server says about itself; None where it does not tell.
+
+    Of a Redis Cluster `masters` has the facts of each, and the others are those of the first.
+    """
 
     address: str
     name: str = "redis"  # redis or valkey
@@ -44,6 +50,13 @@ class ServerFacts:
     replicas: int | None = None  # connected and in step
     write_error: StoreError | None = None  # why a test write was refused
     warnings: tuple[str, ...] = ()
+    masters: tuple[ServerFacts, ...] = ()
+    unserved_slots: int = 0
+
+    @property
+    def servers(self) -> tuple[ServerFacts, ...]:
+        """The facts of each server that is written to: the masters of a cluster, or this one."""
+        return self.masters or (self,)
 
     @property
     def title(self) -> str:
@@ -53,11 +66,44 @@ class ServerFacts:
 
 
 def check_server(client: redis.Redis, *, probe_key: str = "stepwell:probe") -> ServerFacts:
-    """Ask a server for all that decides whether it can be used, and try one write.
+    """Ask a server, or every master of its cluster, for all that decides whether it can be used, and try one write.
 
     `probe_key` is set for one second. Raises StoreUnreachable if there is no server to talk to.
     """
     address = address_of(client)
+    masters = masters_of(client)
+    if not masters.clustered:
+        facts = _facts(client, address)
+        if not facts.cluster_enabled:
+            return replace(facts, write_error=_try_write(client, probe_key, address))
+    return _cluster_facts(masters, address, probe_key)
+
+
+def _cluster_facts(masters: Masters, address: str, probe_key: str) -> ServerFacts:
+    try:
+        slots = masters.learn()
+    except LinkDown as error:
+        raise explain(error.__cause__ or error, address) from error
+    scheme = address.partition("://")[0].replace("unix", "redis")
+    each = []
+    for host, port in slots.masters:
+        node, where = masters.node((host, port)), f"{scheme}://{host}:{port}"
+        facts = _facts(node, where)
+        key = slots.key_at((host, port), probe_key)
+        each.append(facts if key is None else replace(facts, write_error=_try_write(node, key, where)))
+    if not each:
+        raise StoreUnfit(f"the cluster at {address} has no masters that serve slots: give each some, then try again")
+    said = dict.fromkeys(warning for facts in each for warning in facts.warnings)
+    return replace(
+        each[0],
+        address=address,
+        masters=tuple(each),
+        unserved_slots=slots.unserved,
+        warnings=tuple(said),
+    )
+
+
+def _facts(client: redis.Redis, address: str) -> ServerFacts:
     _greet(client, address)
     info = _ask(client.info, address)
     policy = _text(info, "maxmemory_policy") or _config(client, "maxmemory-policy", address)
@@ -78,18 +124,28 @@ def check_server(client: redis.Redis, *, probe_key: str = "stepwell:probe") -> S
         aof_enabled=_flag(info, "aof_enabled"),
         appendfsync=appendfsync,
         replicas=_replicas(info),
-        write_error=_try_write(client, probe_key, address),
         warnings=_warnings(info, policy, appendfsync),
     )
 
 
 def require_fit(facts: ServerFacts) -> None:
     """Raise StoreUnfit, with what to change, if a promise could not be kept on this server."""
+    if facts.unserved_slots:
+        raise StoreUnfit(
+            f"the cluster at {facts.address} serves only {SLOTS - facts.unserved_slots} of {SLOTS} slots: "
+            "give every slot a master that lives (redis-cli --cluster fix), then try again"
+        )
+    for server in facts.servers:
+        _require_fit(server)
+
+
+def _require_fit(facts: ServerFacts) -> None:
     where = f"the server at {facts.address}"
     if facts.mode == "sentinel":
-        raise StoreUnfit(f"{where} is a Sentinel: give the URL of the primary that it watches")
-    if facts.cluster_enabled or facts.mode == "cluster":
-        raise StoreUnfit(f"{where} runs in cluster mode, which is not supported yet: give one without cluster mode")
+        raise StoreUnfit(
+            f"{where} is a Sentinel: give the URL of the primary that it watches, or redis+sentinel://HOST:PORT/NAME "
+            "with the name by which it knows that"
+        )
     oldest = OLDEST_VALKEY if facts.name == "valkey" else OLDEST_REDIS
     if facts.version and facts.version < oldest:
         raise StoreUnfit(f"{where} is too old ({facts.title}): Redis 6.2 or newer or Valkey 8 or newer is needed")

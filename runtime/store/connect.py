@@ -12,28 +12,25 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
 import redis.asyncio
 from redis import exceptions as rx
+from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
 
 from stepwell.core.errors import StoreError, StoreUnfit, StoreUnreachable
 from stepwell.core.redact import redact, redact_secrets, redact_url
+from stepwell.store.async_cluster import AsyncStoreClient, new_async_pool
+from stepwell.store.cluster import StoreClient, masters_of, new_pool, seed_of
+from stepwell.store.sentinel import async_sentinel_pool, sentinel_pool
+from stepwell.store.url import read_url
 
 __all__ = ["address_of", "async_connect", "connect", "explain"]
-
-EXAMPLE = "redis://localhost:6379/0"
-SCHEMES = ("redis", "rediss", "unix")
-# The other options of redis-py's URLs would bring back its own retries or change how replies look.
-OPTIONS = frozenset({"db", "username", "password"})
-TLS_OPTIONS = frozenset(
-    f"ssl_{name}" for name in ("ca_certs", "ca_path", "cert_reqs", "certfile", "check_hostname", "keyfile", "password")
-)
 
 
 def connect(
@@ -45,14 +42,23 @@ def connect(
     max_connections: int = 100,
     client_name: str = "stepwell",
 ) -> redis.Redis:
-    """Return a client for a `redis://`, `rediss://` or `unix://` URL; it connects at its first command.
+    """Return a client for a URL (see `stepwell.store.url`); it connects at its first command.
 
     Timeouts are seconds. `blocking_timeout` is the longest BLOCK that will be asked for: the socket waits at
     least a second longer than that. Raises StoreUnreachable if the URL is not one.
     """
-    options = _options(socket_timeout, blocking_timeout, connect_timeout, max_connections, client_name)
-    pool = redis.ConnectionPool.from_url(_checked(url), retry=Retry(NoBackoff(), 0), **options)
-    return redis.Redis.from_pool(pool)
+    where = read_url(url)
+    options = _options(socket_timeout, blocking_timeout, connect_timeout, client_name)
+    options["retry"] = Retry(NoBackoff(), 0)
+    if where.primary is not None:
+        return StoreClient.on(sentinel_pool(where, options, max_connections))
+    kind: type[redis.Connection] | type[redis.UnixDomainSocketConnection] = (
+        redis.SSLConnection if where.tls else redis.Connection
+    )
+    if not where.hosts:
+        kind = redis.UnixDomainSocketConnection
+    pool = new_pool(connection_class=kind, max_connections=max_connections, **{**where.settings, **options})
+    return StoreClient.on(pool, where.hosts if len(where.hosts) > 1 else ())
 
 
 def async_connect(
@@ -65,24 +71,35 @@ def async_connect(
     client_name: str = "stepwell",
 ) -> redis.asyncio.Redis:
     """Return the asyncio twin of `connect`."""
-    options = _options(socket_timeout, blocking_timeout, connect_timeout, max_connections, client_name)
-    pool = redis.asyncio.ConnectionPool.from_url(_checked(url), retry=AsyncRetry(NoBackoff(), 0), **options)
-    return redis.asyncio.Redis.from_pool(pool)
+    where = read_url(url)
+    options = _options(socket_timeout, blocking_timeout, connect_timeout, client_name)
+    options["retry"] = AsyncRetry(NoBackoff(), 0)
+    if where.primary is not None:
+        return AsyncStoreClient.on(async_sentinel_pool(where, options, max_connections))
+    kind: type[AsyncConnection] = redis.asyncio.SSLConnection if where.tls else redis.asyncio.Connection
+    if not where.hosts:
+        kind = redis.asyncio.UnixDomainSocketConnection
+    pool = new_async_pool(connection_class=kind, max_connections=max_connections, **{**where.settings, **options})
+    return AsyncStoreClient.on(pool, where.hosts if len(where.hosts) > 1 else ())
 
 
 def address_of(client: redis.Redis) -> str:
     """Return the URL a client talks to, for messages: without user, password and TLS options."""
     kwargs = client.get_connection_kwargs()
+    pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        return f"the primary {pool.service_name!r} of its Sentinels"
     db = f"/{kwargs['db']}" if kwargs.get("db") else ""
     if kwargs.get("path"):
         return f"unix://{kwargs['path']}"
-    scheme = "rediss" if client.connection_pool.connection_class is redis.SSLConnection else "redis"
-    return f"{scheme}://{kwargs.get('host') or 'localhost'}:{kwargs.get('port') or 6379}{db}"
+    scheme = "rediss" if pool.connection_class is redis.SSLConnection else "redis"
+    seeds = masters_of(client).seeds or (seed_of(kwargs),)
+    return f"{scheme}://{','.join(f'{host}:{port}' for host, port in seeds)}{db}"
 
 
 def _options(
-    socket_timeout: float, blocking_timeout: float, connect_timeout: float, max_connections: int, client_name: str
-) -> dict[str, Any]:
+    socket_timeout: float, blocking_timeout: float, connect_timeout: float, client_name: str
+) -> dict[str, object]:
     return {
         "socket_timeout": max(socket_timeout, blocking_timeout + 1.0 if blocking_timeout else 0.0),
         "socket_connect_timeout": connect_timeout,
@@ -90,60 +107,8 @@ def _options(
         "decode_responses": False,
         "health_check_interval": 0,
         "protocol": 2,
-        "max_connections": max_connections,
         "client_name": client_name,
     }
-
-
-def _checked(url: str) -> str:
-    url = url.strip()
-    problem = _problem(url)
-    if problem:
-        raise StoreUnreachable(f'"{redact_url(url)}" is not a usable Redis URL: {problem}')
-    return url
-
-
-def _problem(url: str) -> str | None:
-    """Say what is wrong with a URL and what to write instead; redis-py would silently use defaults for most of it."""
-    escape = "a password with : / ? # @ or % in it must be percent-encoded"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        return f"the port must be a number from 1 to 65535 ({escape})"
-    if "://" not in url or parts.scheme not in SCHEMES or not url.startswith(f"{parts.scheme}://"):
-        return f"it must begin with redis://, rediss:// or unix://, for example {EXAMPLE}"
-    if re.search(r"\s", url) or parts.fragment or url.endswith("#"):
-        return f"it has a space or a # in it ({escape})"
-    if port == 0:
-        return "the port must be a number from 1 to 65535"
-    return (_unix_problem if parts.scheme == "unix" else _network_problem)(parts, escape) or _query_problem(parts)
-
-
-def _network_problem(parts: SplitResult, escape: str) -> str | None:
-    if parts.path.strip("/") and not re.fullmatch(r"/[0-9]{1,5}/?", parts.path):
-        return f"after the host only a database number may follow, as in {EXAMPLE} ({escape})"
-    if not parts.hostname and parts.netloc.rpartition("@")[2]:
-        return f"the host is missing, write for example {EXAMPLE}"
-    return None
-
-
-def _unix_problem(parts: SplitResult, escape: str) -> str | None:
-    if parts.hostname or parts.port or not parts.path.strip("/"):
-        return f"unix:// needs an absolute path, for example unix:///run/redis/redis.sock ({escape})"
-    return None
-
-
-def _query_problem(parts: SplitResult) -> str | None:
-    known = OPTIONS | TLS_OPTIONS if parts.scheme == "rediss" else OPTIONS
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in known:
-            return f"unknown option {redact_url(name)!r}, use {', '.join(sorted(known))}"
-        if name == "db" and not re.fullmatch(r"[0-9]{1,5}", value):
-            return "db must be a number"
-        if name == "ssl_cert_reqs" and value not in ("none", "optional", "required"):
-            return "ssl_cert_reqs must be none, optional or required"
-    return None
 
 
 def explain(error: BaseException, url: str) -> StoreError:
@@ -191,9 +156,19 @@ _REFUSALS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("NOREPLICAS", StoreUnfit, "refuses writes without its replicas: start them or lower min-replicas-to-write"),
     ("LOADING", StoreUnreachable, "is still loading its data: try again in a moment"),
     ("BUSY", StoreUnreachable, "is busy with a long script: wait, or end it with SCRIPT KILL"),
-    ("MOVED", StoreUnfit, "is part of a Redis Cluster, which is not supported yet: give a server without cluster mode"),
-    ("CLUSTERDOWN", StoreUnfit, "is a Redis Cluster, which is not supported yet: give a server without cluster mode"),
-    ("CROSSSLOT", StoreUnfit, "is a Redis Cluster, which is not supported yet: give a server without cluster mode"),
+    ("MOVED", StoreUnreachable, "is moving its data to another node of the cluster: try again in a moment"),
+    ("TRYAGAIN", StoreUnreachable, "is moving its data to another node of the cluster: try again in a moment"),
+    ("CLUSTERDOWN", StoreUnreachable, "is a Redis Cluster that does not serve all slots now ({detail}): repair it"),
+    (
+        "SELECT is not allowed in cluster mode",
+        StoreUnreachable,
+        "is a Redis Cluster, which has database 0 only: leave the number at the end of the URL out",
+    ),
+    (
+        "cluster support disabled",
+        StoreUnfit,
+        "is no Redis Cluster, though its URL names several hosts: give the URL of one server",
+    ),
     ("DENIED", StoreUnreachable, "is in protected mode: set a password there, or connect from its own host"),
     ("max number of clients", StoreUnreachable, "has no free connection: raise its maxclients or stop other clients"),
     ("DB index is out of range", StoreUnreachable, "has no database with that number: correct the end of the URL"),
@@ -206,8 +181,8 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (rx.BusyLoadingError, "LOADING"),
     (rx.MasterDownError, "MASTERDOWN"),
     (rx.AskError, "MOVED"),
+    (rx.TryAgainError, "TRYAGAIN"),
     (rx.ClusterDownError, "CLUSTERDOWN"),
-    (rx.ClusterCrossSlotError, "CROSSSLOT"),
 )
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from redis.exceptions import RedisError
 
 from stepwell.core.errors import StoreUnfit, UsageError
-from stepwell.store.check import ServerFacts
+
+if TYPE_CHECKING:
+    from stepwell.store.check import ServerFacts
 
 __all__ = ["MODES", "RELAXED", "Durability", "Mode", "parse_durability", "require_durable", "slow_mode"]
 
@@ -89,7 +91,9 @@ def parse_durability(text: str, replicas: int | None = None) -> Durability:
 
 
 def require_durable(durability: Durability, facts: ServerFacts) -> None:
-    """Raise StoreUnfit, with what to change, where the server can't keep that promise now."""
+    """Raise StoreUnfit, with what to change, where the server (each master of a cluster) can't keep that now."""
+    for master in facts.masters:
+        require_durable(durability, master)
     where = f"durability {durability} is asked for, but the server at {facts.address}"
     if durability.mode == "aof":
         if facts.name != "valkey" and facts.version and facts.version < _WAITAOF_REDIS:

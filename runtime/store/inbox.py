@@ -5,24 +5,23 @@ Reading changes nothing; entries leave the inbox only by the scripts that apply 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 import redis
 
+from stepwell.core.errors import StoreError
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
 from stepwell.store.replies import items_of, number, scored, streams_of, text
 from stepwell.store.requests import Command
+from stepwell.store.scattered import START, ScatteredReads
 from stepwell.store.scripts import Scripts
 
 __all__ = ["COMMAND_FORMAT", "START", "Entry", "InboxStore"]
 
 COMMAND_FORMAT: Final = "1"
-
-# Where a stream begins: reading after it yields the first entry.
-START: Final = "0-0"
 
 _PAGE: Final = 500
 
@@ -50,16 +49,31 @@ class InboxStore:
         self._keys = keys
         self._streams = {part.inbox: part.number for part in keys.parts}
         timeout = client.get_connection_kwargs().get("socket_timeout")
+        self._scattered = ScatteredReads(keys)
         self.block_ms_max = int(timeout * 1000 * _BLOCK_SHARE) if timeout else 60_000
         """The longest that `read` blocks: longer would look like a dead connection."""
 
     def read(self, after: Mapping[int, str], block_ms: int | None, count: int) -> list[Entry]:
         """Entries of several partitions, each after the id given (`START` for all), at most `count` of each.
 
-        Waits up to `block_ms` (at most `block_ms_max`) for the first one; None does not wait.
+        Waits up to `block_ms` (at most `block_ms_max`) for the first one; None does not wait. In a Redis Cluster it
+        waits shorter, and partitions whose master can't be reached are passed over; once that one answers, they are
+        read from the start.
         """
         if not after:
             return []
+        if not self._link.clustered:
+            try:
+                (raw,) = self._link.call([self._one_command(after, block_ms, count)])
+            except StoreError:
+                if not self._link.clustered:
+                    raise
+            else:
+                return self._entries([raw])
+        commands = self._scattered.commands(after, block_ms, count)
+        return self._entries(self._scattered.answers(self._link.attempt(commands)))
+
+    def _one_command(self, after: Mapping[int, str], block_ms: int | None, count: int) -> Command:
         command: Command = ["XREAD", "COUNT", count]
         if block_ms is not None:
             # BLOCK 0 would wait for ever.
@@ -67,16 +81,19 @@ class InboxStore:
         command.append("STREAMS")
         command += [self._keys.inbox(partition) for partition in after]
         command += after.values()
-        (raw,) = self._link.call([command])
+        return command
+
+    def _entries(self, raws: Sequence[object]) -> list[Entry]:
         return [
             Entry(self._streams[stream], entry_id, fields)
+            for raw in raws
             for stream, entries in streams_of(raw)
             for entry_id, fields in entries
         ]
 
     def scan(self, partition: int, after: str, count: int) -> list[Entry]:
         """The next `count` entries of one partition after an id (`START` for the first)."""
-        return self.read({partition: after}, None, count)
+        return self._entries(self._link.call([self._one_command({partition: after}, None, count)]))
 
     def due(self, partition: int, now_ms: int, limit: int) -> list[tuple[str, float]]:
         """Unfinished executions due by now with their due times in ms (0 = at once), the most overdue first.

@@ -32,6 +32,7 @@ __all__ = [
     "Fenced",
     "Forgotten",
     "Loaded",
+    "MasterLost",
     "Refused",
     "Reply",
     "Unlisted",
@@ -48,13 +49,20 @@ __all__ = [
 
 TRANSIENT: Final = frozenset(
     {"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY"}
+    | {"UNREACHABLE"}
 )
+
+
+class MasterLost(RedisError):
+    """Stands for the reply of one master of a cluster that can't be reached; what it did is unknown."""
+
 
 # redis-py takes the code off the messages that it has a class for.
 _CODE_OF: Final[dict[type[RedisError], str]] = {
     BusyLoadingError: "LOADING",
     ClusterDownError: "CLUSTERDOWN",
     MasterDownError: "MASTERDOWN",
+    MasterLost: "UNREACHABLE",
     OutOfMemoryError: "OOM",
     ReadOnlyError: "READONLY",
     TryAgainError: "TRYAGAIN",
@@ -114,7 +122,8 @@ class Exists(msgspec.Struct, frozen=True):
 class Refused(msgspec.Struct, frozen=True):
     """The server can't do it now (full, read-only, loading, ...); nothing was written; send it again later.
 
-    `kind` is the server's word for it, one of `TRANSIENT`; `reason` its sentence.
+    `kind` is the server's word for it, one of `TRANSIENT`; `reason` its sentence. `UNREACHABLE` is our word: one master
+    of a cluster did not answer, and whether anything was written is unknown.
     """
 
     reason: str

@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+from typing import Any
 
 import pytest
+import redis
+import redis.asyncio
 from redis import exceptions as rx
 
 from stepwell.core.errors import StoreError, StoreUnfit, StoreUnreachable
 from stepwell.store.connect import address_of, async_connect, connect, explain
+from stepwell.store.url import ServerUrl, read_url
 
 PASSWORD = "s3cret-pw"
 URL = f"redis://app:{PASSWORD}@db.example:6380/2"
@@ -41,6 +45,22 @@ def chained(error: Exception, cause: Exception) -> Exception:
         ("redis://host?retry_on_timeout=yes", "unknown option 'retry_on_timeout'"),
         ("redis://host?ssl_ca_certs=x", "unknown option"),
         ("rediss://host?ssl_cert_reqs=never", "none, optional or required"),
+        ("redis://host?sentinel_password=x", "unknown option"),
+        ("redis://a:1,b:port", "port must be a number"),
+        ("redis://a:1,b:0", "port must be a number"),
+        ("redis://a:7000,:7001", "a host is missing between the commas"),
+        ("redis://a:7000,", "a host is missing between the commas"),
+        ("redis://a:7000,b:7001/2", "has no database but 0"),
+        ("redis://a:7000,b:7001?db=1", "has no database but 0"),
+        (f"redis://:{PASSWORD}/x@a:7000,b:7001", "percent-encoded"),
+        ("redis+sentinel://a:26379", "must follow the name"),
+        ("redis+sentinel://a:26379/", "must follow the name"),
+        ("redis+sentinel://a:26379/main/zero", "must follow the name"),
+        ("redis+sentinel:///main", "host of a Sentinel is missing"),
+        ("redis+sentinel://a,,b/main", "host of a Sentinel is missing"),
+        ("redis+sentinel://a:x/main", "port must be a number"),
+        (f"redis+sentinel://:{PASSWORD}@a/main?ssl_ca_certs=x", "unknown option"),
+        ("unix+sentinel://a/main", "must begin with"),
         ("unix://run/redis.sock", "absolute path"),
         ("unix:///", "absolute path"),
     ],
@@ -71,6 +91,58 @@ def test_a_good_url_says_where_and_who(url: str, kwargs: dict[str, object]) -> N
         assert {name: found[name] for name in kwargs} == kwargs
 
 
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("redis://h", ServerUrl((("h", 6379),), {"host": "h", "port": 6379, "db": 0})),
+        (
+            "redis://:pw@a:7000,[::1],b:7002",
+            ServerUrl(
+                (("a", 7000), ("::1", 6379), ("b", 7002)), {"password": "pw", "host": "a", "port": 7000, "db": 0}
+            ),
+        ),
+        (
+            "redis+sentinel://app:p%40w@a:26380,b/main/3",
+            ServerUrl(
+                (("a", 26380), ("b", 26379)), {"username": "app", "password": "p@w", "db": 3}, primary="main",
+                sentinel_settings={},
+            ),
+        ),
+        (
+            "rediss+sentinel://a/main?sentinel_username=s&sentinel_password=t&ssl_ca_certs=/ca.pem",
+            ServerUrl(
+                (("a", 26379),), {"ssl_ca_certs": "/ca.pem", "db": 0}, tls=True, primary="main",
+                sentinel_settings={"username": "s", "password": "t"},
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_hosts_credentials_and_the_name_of_the_primary_are_told_apart(url: str, found: ServerUrl) -> None:
+    assert read_url(url) == found
+    for client in (connect(url), async_connect(url)):
+        assert client.masters.clustered is (len(found.hosts) > 1 and found.primary is None)
+
+
+def test_sentinels_get_their_own_credentials_and_little_patience_and_repeat_nothing() -> None:
+    url = "rediss+sentinel://app:pw@a:1,b:2/main?sentinel_password=t&ssl_ca_certs=/ca.pem"
+    for client in (connect(url), async_connect(url)):
+        pool: Any = client.connection_pool
+        assert pool.service_name == "main"
+        assert {key: pool.connection_kwargs[key] for key in ("username", "password")} == {
+            "username": "app",
+            "password": "pw",
+        }
+        assert issubclass(pool.connection_class, (redis.SSLConnection, redis.asyncio.SSLConnection))
+        sentinels = pool.sentinel_manager.sentinels
+        assert [each.connection_pool.connection_kwargs["host"] for each in sentinels] == ["a", "b"]
+        for each in sentinels:
+            said = each.connection_pool.connection_kwargs
+            assert (said.get("username"), said["password"], said["ssl_ca_certs"]) == (None, "t", "/ca.pem")
+            assert said["socket_timeout"] <= 1
+            assert said["retry"].get_retries() == 0
+            assert issubclass(each.connection_pool.connection_class, (redis.SSLConnection, redis.asyncio.SSLConnection))
+
+
 def test_a_client_never_repeats_a_command_by_itself() -> None:
     for client in (connect(URL), async_connect(URL)):
         connection = client.connection_pool.make_connection()
@@ -92,6 +164,8 @@ def test_the_socket_waits_longer_than_the_longest_block() -> None:
         (URL, "redis://db.example:6380/2"),
         ("rediss://:pw@h", "rediss://h:6379"),
         ("unix://u:p@/run/r.sock", "unix:///run/r.sock"),
+        ("redis://u:p@a:7000,b:7001", "redis://a:7000,b:7001"),
+        ("redis+sentinel://u:p@a/main", "the primary 'main' of its Sentinels"),
     ],
 )
 def test_the_address_of_a_client_names_no_user(url: str, address: str) -> None:
@@ -124,7 +198,15 @@ def test_the_address_of_a_client_names_no_user(url: str, address: str) -> None:
         (rx.ResponseError("NOREPLICAS Not enough good replicas to write."), StoreUnfit, "min-replicas-to-write"),
         (rx.BusyLoadingError("Redis is loading the dataset in memory"), StoreUnreachable, "try again in a moment"),
         (rx.MasterDownError("Link with MASTER is down"), StoreUnfit, "URL of the primary"),
-        (rx.MovedError("3999 127.0.0.1:6381"), StoreUnfit, "cluster mode"),
+        (rx.MovedError("3999 127.0.0.1:6381"), StoreUnreachable, "moving its data"),
+        (rx.TryAgainError("Multiple keys request during rehashing of slot"), StoreUnreachable, "moving its data"),
+        (
+            rx.ClusterDownError("Hash slot not served"),
+            StoreUnreachable,
+            "not serve all slots now (Hash slot not served)",
+        ),
+        (rx.ResponseError("SELECT is not allowed in cluster mode"), StoreUnreachable, "leave the number at the end"),
+        (rx.ResponseError("This instance has cluster support disabled"), StoreUnfit, "give the URL of one server"),
         (rx.ConnectionError("max number of clients reached"), StoreUnreachable, "raise its maxclients"),
         (rx.ResponseError("DB index is out of range"), StoreUnreachable, "no database with that number"),
         (rx.TimeoutError("Timeout reading from socket"), StoreUnreachable, "did not answer in time"),

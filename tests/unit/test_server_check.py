@@ -12,8 +12,10 @@ import redis
 from redis import exceptions as rx
 
 from stepwell.core.errors import StoreUnfit, StoreUnreachable
+from stepwell.store import check
 from stepwell.store.check import ServerFacts, check_server, require_fit
 from stepwell.store.connect import connect
+from stepwell.store.slots import SLOTS, SlotMap, slot_of
 
 GOOD_INFO: dict[str, object] = {
     "redis_version": "7.0.15",
@@ -105,7 +107,6 @@ def test_an_evicting_policy_without_a_limit_is_a_warning() -> None:
     ("info", "says"),
     [
         ({"role": "slave", "master_host": "p", "master_port": 6379}, r"URL of its primary \(p:6379\)"),
-        ({"cluster_enabled": 1}, "not supported yet"),
         ({"redis_mode": "sentinel"}, "is a Sentinel"),
     ],
 )
@@ -155,3 +156,65 @@ def test_a_stand_in_without_info_and_config_passes_as_unknown() -> None:
 @pytest.mark.parametrize("change", [lambda f: replace(f, version=None), lambda f: replace(f, role=None)])
 def test_unknown_facts_are_no_reason_to_refuse(change: Callable[[ServerFacts], ServerFacts]) -> None:
     require_fit(change(facts()))
+
+
+class Cluster:
+    """The masters of a cluster, each with its INFO, and the slots that they serve."""
+
+    clustered = True
+
+    def __init__(self, *infos: dict[str, object], served: int = SLOTS) -> None:
+        share = served // len(infos)
+        self.nodes = {(f"n{number}", 7000): Recorder(info, {}) for number, info in enumerate(infos)}
+        self._slots = SlotMap(
+            [(number * share, (number + 1) * share - 1, address) for number, address in enumerate(self.nodes)]
+        )
+
+    def learn(self) -> SlotMap:
+        return self._slots
+
+    def node(self, address: tuple[str, int]) -> Any:
+        return self.nodes[address]
+
+
+class Recorder(Server):
+    """A server that remembers which key it was tried with."""
+
+    probed = ""
+
+    def set(self, key: str, value: bytes, px: int) -> Any:
+        self.probed = key
+        return super().set(key, value, px)
+
+
+def cluster_facts(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> ServerFacts:
+    monkeypatch.setattr(check, "masters_of", lambda _client: cluster)
+    return facts()
+
+
+def test_every_master_of_a_cluster_is_asked_and_tried_with_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster({"cluster_enabled": 1}, {"cluster_enabled": 1, "aof_enabled": 0}, served=SLOTS)
+    found = cluster_facts(monkeypatch, cluster)
+    require_fit(found)
+    assert [server.address for server in found.servers] == ["redis://n0:7000", "redis://n1:7000"]
+    assert [cluster.learn().master_of(slot_of(node.probed)) for node in cluster.nodes.values()] == list(cluster.nodes)
+    assert ["append-only file is off" in warning for warning in found.warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"maxmemory": 1 << 30, "maxmemory_policy": "allkeys-lru"}, "at redis://n1:7000 may evict data"),
+        ({"redis_version": "6.0.9"}, "at redis://n1:7000 is too old"),
+    ],
+)
+def test_one_unfit_master_makes_a_cluster_unfit_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, object], says: str
+) -> None:
+    with pytest.raises(StoreUnfit, match=says):
+        require_fit(cluster_facts(monkeypatch, Cluster({}, wrong)))
+
+
+def test_a_cluster_whose_slots_nobody_serves_is_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreUnfit, match="serves only 16000 of 16384 slots"):
+        require_fit(cluster_facts(monkeypatch, Cluster({}, {}, served=16000)))

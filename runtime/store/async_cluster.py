@@ -1,0 +1,184 @@
+"""The asyncio twin of `cluster`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import redis.asyncio
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
+
+from stepwell.store.async_flight import fly
+from stepwell.store.cluster import PROBE_SECONDS, SLOTS_QUESTION, of_node, seed_of
+from stepwell.store.durability import RELAXED, Durability
+from stepwell.store.flight import LinkDown, NotDurable
+from stepwell.store.requests import Command
+from stepwell.store.routing import Pipeline, Routing
+from stepwell.store.scripts import Scripts
+from stepwell.store.slots import Address, SlotMap
+from stepwell.store.outages import Outages
+
+__all__ = ["AsyncMasters", "AsyncStoreClient", "async_masters_of", "new_async_pool"]
+
+
+class AsyncMasters:
+    """What is known of the cluster that a client's server belongs to, for the tasks of one event loop."""
+
+    def __init__(
+        self,
+        pool: redis.asyncio.ConnectionPool,
+        seeds: Sequence[Address] = (),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pool = pool
+        self._seeds = seeds
+        self._slots: SlotMap | None = None
+        self._pools: dict[Address, redis.asyncio.ConnectionPool] = {}
+        self._outages = Outages(monotonic)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether the server is known to belong to a cluster: it said so, or several hosts were given."""
+        return self._slots is not None or len(self._seeds) > 1
+
+    async def exchange(
+        self, commands: Sequence[Command], scripts: Scripts, durability: Durability = RELAXED
+    ) -> list[object]:
+        """One raw reply per command, as `Masters.exchange` gives them."""
+        slots = self._slots or await self.learn()
+        routing = Routing(commands, scripts.load_commands)
+        while pipelines := routing.round(slots, self._outages.all):
+            await asyncio.gather(*[self._fly(pipeline, routing, slots, durability) for pipeline in pipelines])
+            if routing.moved or (routing.stale and self._outages.may_look()):
+                slots = await self._learn_again(slots)
+                routing.moved = routing.stale = False
+        return routing.replies
+
+    async def learn(self) -> SlotMap:
+        """Ask the first node that answers who serves what. Raises LinkDown if none does."""
+        error: Exception = LinkDown("no connection to Redis: no node of the cluster is known")
+        for node, pool in self._askable():
+            try:
+                (raw,) = await fly(pool, SLOTS_QUESTION)
+                if isinstance(raw, RedisError):
+                    raise raw
+                slots = SlotMap.read(raw, node)
+            except (LinkDown, RedisError, ValueError, TypeError) as failed:
+                error = failed
+            else:
+                self._slots = slots
+                await self._forget_others(slots)
+                return slots
+        if isinstance(error, LinkDown):
+            raise error
+        raise LinkDown(f"no node says who serves what in the cluster: {error}") from error
+
+    def pool_of(self, master: Address) -> redis.asyncio.ConnectionPool:
+        """The connections to one master."""
+        pool = self._pools.get(master)
+        if pool is None:
+            pool = self._pools[master] = _pool_to(self._pool, master)
+        return pool
+
+    def listening_pool(self) -> redis.asyncio.ConnectionPool:
+        """Connections to some node that answers, for subscriptions: a message reaches all nodes."""
+        master = self._slots.any_master(self._outages.all) if self._slots else None
+        return self._pool if master is None else self.pool_of(master)
+
+    async def close(self) -> None:
+        """Close all connections to masters."""
+        for pool in list(self._pools.values()):
+            await pool.disconnect()
+
+    async def _fly(self, pipeline: Pipeline, routing: Routing, slots: SlotMap, durability: Durability) -> None:
+        master = pipeline.master
+        try:
+            await self._require_alive(master)
+            raws = await fly(self.pool_of(master), pipeline.commands, durability)
+        except NotDurable as error:
+            routing.lost(pipeline, error)
+        except LinkDown as error:
+            routing.lost(pipeline, error)
+            if self._outages.failed(master):
+                await self.pool_of(master).disconnect(inuse_connections=False)
+        else:
+            self._outages.clear(master)
+            routing.answered(pipeline, raws, slots)
+
+    async def _require_alive(self, master: Address) -> None:
+        if not self._outages.must_prove(master):
+            return
+        probe = _pool_to(self._pool, master, socket_timeout=PROBE_SECONDS, socket_connect_timeout=PROBE_SECONDS)
+        try:
+            await fly(probe, [["PING"]])
+        finally:
+            await probe.disconnect()
+
+    def _askable(self) -> list[tuple[Address, redis.asyncio.ConnectionPool]]:
+        known = self._slots.masters if self._slots else ()
+        outages = self._outages.all
+        good = [(master, self.pool_of(master)) for master in known if master not in outages]
+        if len(self._seeds) > 1:
+            given = [(seed, self.pool_of(seed)) for seed in self._seeds if seed not in known]
+        else:
+            seed = seed_of(self._pool.connection_kwargs)
+            given = [] if seed in outages else [(seed, self._pool)]
+        return good + given + [(master, self.pool_of(master)) for master in known if master in outages]
+
+    async def _learn_again(self, slots: SlotMap) -> SlotMap:
+        try:
+            return await self.learn()
+        except LinkDown:
+            return slots
+
+    async def _forget_others(self, slots: SlotMap) -> None:
+        for gone in [master for master in self._pools if master not in slots.masters and master not in self._seeds]:
+            await self._pools.pop(gone).disconnect(inuse_connections=False)
+
+
+# redis-py types some of these settings, and takes all from a mapping.
+new_async_pool = cast(Callable[..., redis.asyncio.ConnectionPool], redis.asyncio.ConnectionPool)
+_subscription = cast(Callable[..., PubSub], PubSub)
+
+
+class AsyncStoreClient(redis.asyncio.Redis):
+    """The asyncio twin of `StoreClient`."""
+
+    masters: AsyncMasters
+
+    @classmethod
+    def on(cls, pool: redis.asyncio.ConnectionPool, seeds: Sequence[Address] = ()) -> AsyncStoreClient:
+        """A client that owns this pool; several seeds mean a cluster."""
+        client = cls(connection_pool=pool)
+        client.auto_close_connection_pool = True
+        client.masters = AsyncMasters(pool, seeds)
+        return client
+
+    def pubsub(self, **options: object) -> PubSub:
+        """A subscription, in a cluster at any node that answers."""
+        return _subscription(self.masters.listening_pool(), **options)
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        """Close all connections."""
+        await super().aclose(close_connection_pool)
+        await self.masters.close()
+        manager = getattr(self.connection_pool, "sentinel_manager", None)
+        for sentinel in manager.sentinels if manager is not None else ():
+            await sentinel.aclose()
+
+
+def async_masters_of(client: redis.asyncio.Redis) -> AsyncMasters:
+    """What is known of a client's cluster; links that share a client share it."""
+    return client.masters if isinstance(client, AsyncStoreClient) else AsyncMasters(client.connection_pool)
+
+
+def _pool_to(pool: redis.asyncio.ConnectionPool, node: Address, **settings: float) -> redis.asyncio.ConnectionPool:
+    tls = issubclass(pool.connection_class, redis.asyncio.SSLConnection)
+    return new_async_pool(
+        connection_class=redis.asyncio.SSLConnection if tls else redis.asyncio.Connection,
+        max_connections=pool.max_connections,
+        **of_node(pool.connection_kwargs, node, **settings),
+    )

@@ -1,0 +1,225 @@
+"""The masters of a Redis Cluster, behind one client: a pool of plain connections to each, and who serves what.
+
+redis-py refuses EVALSHA in a cluster's pipelines, so batches are cut up here: one pipeline per master, in flight to
+all of them at once. A master that can't be reached costs its own commands only, and after the first time next to no
+waiting: it is tried again with a short patience, every two seconds at most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
+
+import redis
+from redis.client import PubSub
+from redis.exceptions import RedisError
+
+from stepwell.store.durability import RELAXED, Durability
+from stepwell.store.flight import Flight, LinkDown, NotDurable
+from stepwell.store.requests import Command
+from stepwell.store.routing import Pipeline, Routing
+from stepwell.store.scripts import Scripts
+from stepwell.store.slots import Address, SlotMap
+from stepwell.store.outages import Outages
+
+__all__ = ["PROBE_SECONDS", "SLOTS_QUESTION", "Masters", "StoreClient", "masters_of", "new_pool", "of_node", "seed_of"]
+
+# How long a master that failed before may take to answer a PING, and any master once another has kept us waiting.
+PROBE_SECONDS: Final = 0.5
+LATE_SECONDS: Final = 0.05
+
+SLOTS_QUESTION: Final[Sequence[Command]] = (["CLUSTER", "SLOTS"],)
+
+
+class Masters:
+    """What is known of the cluster that a client's server belongs to. Threads may share it.
+
+    Nothing is asked before it is needed: a server that is no cluster never hears of this.
+    """
+
+    def __init__(
+        self, pool: redis.ConnectionPool, seeds: Sequence[Address] = (), monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pool = pool
+        self.seeds = seeds
+        self._slots: SlotMap | None = None
+        self._pools: dict[Address, redis.ConnectionPool] = {}
+        self._outages = Outages(monotonic)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether the server is known to belong to a cluster: it said so, or several hosts were given."""
+        return self._slots is not None or len(self.seeds) > 1
+
+    def exchange(self, commands: Sequence[Command], scripts: Scripts, durability: Durability = RELAXED) -> list[object]:
+        """One raw reply per command, in order; `MasterLost` stands for those of a master that can't be reached.
+
+        Raises LinkDown if no node can be asked who serves what.
+        """
+        slots = self._slots or self.learn()
+        routing = Routing(commands, scripts.load_commands)
+        while pipelines := routing.round(slots, self._outages.all):
+            self._fly(pipelines, routing, slots, durability)
+            if routing.moved or (routing.stale and self._outages.may_look()):
+                slots = self._learn_again(slots)
+                routing.moved = routing.stale = False
+        return routing.replies
+
+    def learn(self) -> SlotMap:
+        """Ask the first node that answers who serves what. Raises LinkDown if none does."""
+        error: Exception = LinkDown("no connection to Redis: no node of the cluster is known")
+        for node, pool in self._askable():
+            try:
+                (raw,) = Flight(pool, SLOTS_QUESTION).land()
+                if isinstance(raw, RedisError):
+                    raise raw
+                slots = SlotMap.read(raw, node)
+            except (LinkDown, RedisError, ValueError, TypeError) as failed:
+                error = failed
+            else:
+                self._slots = slots
+                self._forget_others(slots)
+                return slots
+        if isinstance(error, LinkDown):
+            raise error
+        raise LinkDown(f"no node says who serves what in the cluster: {error}") from error
+
+    def pool_of(self, master: Address) -> redis.ConnectionPool:
+        """The connections to one master."""
+        pool = self._pools.get(master)
+        if pool is None:
+            pool = self._pools.setdefault(master, _pool_to(self._pool, master))
+        return pool
+
+    def node(self, master: Address) -> redis.Redis:
+        """A client of one master; its connections are closed with the others."""
+        return redis.Redis(connection_pool=self.pool_of(master))
+
+    def listening_pool(self) -> redis.ConnectionPool:
+        """Connections to some node that answers, for subscriptions: a message reaches all nodes."""
+        if not self.clustered:
+            return self._pool
+        master = (self._slots or self.learn()).any_master(self._outages.all)
+        return self._pool if master is None else self.pool_of(master)
+
+    def close(self) -> None:
+        """Close all connections to masters."""
+        for pool in list(self._pools.values()):
+            pool.disconnect()
+
+    def _fly(self, pipelines: Sequence[Pipeline], routing: Routing, slots: SlotMap, durability: Durability) -> None:
+        """Send to all masters, then read from all: none waits for another."""
+        flights: list[tuple[Pipeline, Flight]] = []
+        for pipeline in pipelines:
+            try:
+                self._require_alive(pipeline.master)
+                flights.append((pipeline, Flight(self.pool_of(pipeline.master), pipeline.commands, durability)))
+            except LinkDown as error:
+                self._fail(pipeline, routing, error)
+        patience = None
+        for pipeline, flight in flights:
+            try:
+                raws = flight.land(patience)
+            except NotDurable as error:
+                routing.lost(pipeline, error)
+            except LinkDown as error:
+                self._fail(pipeline, routing, error)
+                # Whoever has not answered by now had as much time as the one that was waited for.
+                patience = LATE_SECONDS
+            else:
+                self._outages.clear(pipeline.master)
+                routing.answered(pipeline, raws, slots)
+
+    def _fail(self, pipeline: Pipeline, routing: Routing, error: LinkDown) -> None:
+        routing.lost(pipeline, error)
+        if self._outages.failed(pipeline.master):
+            self.pool_of(pipeline.master).disconnect(inuse_connections=False)
+
+    def _require_alive(self, master: Address) -> None:
+        """Raises LinkDown for one that failed a moment ago, or that fails the test which it has to pass after that."""
+        if not self._outages.must_prove(master):
+            return
+        probe = _pool_to(self._pool, master, socket_timeout=PROBE_SECONDS, socket_connect_timeout=PROBE_SECONDS)
+        try:
+            Flight(probe, [["PING"]]).land()
+        finally:
+            probe.disconnect()
+
+    def _askable(self) -> list[tuple[Address, redis.ConnectionPool]]:
+        """Whom to ask: masters that answer, those that were given, then those that did not answer."""
+        known = self._slots.masters if self._slots else ()
+        outages = self._outages.all
+        good = [(master, self.pool_of(master)) for master in known if master not in outages]
+        if len(self.seeds) > 1:
+            given = [(seed, self.pool_of(seed)) for seed in self.seeds if seed not in known]
+        else:
+            seed = seed_of(self._pool.connection_kwargs)
+            given = [] if seed in outages else [(seed, self._pool)]
+        return good + given + [(master, self.pool_of(master)) for master in known if master in outages]
+
+    def _learn_again(self, slots: SlotMap) -> SlotMap:
+        try:
+            return self.learn()
+        except LinkDown:
+            return slots
+
+    def _forget_others(self, slots: SlotMap) -> None:
+        for gone in [master for master in self._pools if master not in slots.masters and master not in self.seeds]:
+            self._pools.pop(gone).disconnect(inuse_connections=False)
+
+
+# redis-py types some of these settings, and takes all from a mapping.
+new_pool = cast(Callable[..., redis.ConnectionPool], redis.ConnectionPool)
+_subscription = cast(Callable[..., PubSub], PubSub)
+
+
+class StoreClient(redis.Redis):
+    """A client of one server that may turn out to be a node of a cluster; closing it closes all its connections."""
+
+    masters: Masters
+
+    @classmethod
+    def on(cls, pool: redis.ConnectionPool, seeds: Sequence[Address] = ()) -> StoreClient:
+        """A client that owns this pool; several seeds mean a cluster."""
+        client = cls(connection_pool=pool)
+        client.auto_close_connection_pool = True
+        client.masters = Masters(pool, seeds)
+        return client
+
+    def pubsub(self, **options: object) -> PubSub:
+        """A subscription, in a cluster at any node that answers."""
+        return _subscription(self.masters.listening_pool(), **options)
+
+    def close(self) -> None:
+        """Close all connections."""
+        super().close()
+        self.masters.close()
+        manager = getattr(self.connection_pool, "sentinel_manager", None)
+        if manager is not None:
+            manager.close()
+
+
+def masters_of(client: redis.Redis) -> Masters:
+    """What is known of a client's cluster; links that share a client share it."""
+    return client.masters if isinstance(client, StoreClient) else Masters(client.connection_pool)
+
+
+def seed_of(kwargs: Mapping[str, object]) -> Address:
+    """The node that a connection with these settings goes to."""
+    return (str(kwargs.get("host") or "localhost"), int(str(kwargs.get("port") or 6379)))
+
+
+def of_node(kwargs: Mapping[str, object], node: Address, **others: float) -> dict[str, object]:
+    """A connection's settings, for another node of the same cluster, and with some others."""
+    same = {name: value for name, value in kwargs.items() if name != "path"}
+    return {**same, "host": node[0], "port": node[1], **others}
+
+
+def _pool_to(pool: redis.ConnectionPool, node: Address, **settings: float) -> redis.ConnectionPool:
+    tls = issubclass(pool.connection_class, redis.SSLConnection)
+    return new_pool(
+        connection_class=redis.SSLConnection if tls else redis.Connection,
+        max_connections=pool.max_connections,
+        **of_node(pool.connection_kwargs, node, **settings),
+    )

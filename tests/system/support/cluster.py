@@ -1,0 +1,155 @@
+"""A Redis Cluster of the test's own: a few masters on free ports of this machine, each with its share of the slots."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.retry import Retry
+from system.support.ports import free_port
+
+from stepwell.store.cluster import masters_of
+from stepwell.store.connect import connect
+from stepwell.store.embedded import server_binary
+from stepwell.store.slots import SLOTS, slot_of
+
+WAIT_SECONDS = 60.0
+POLL_SECONDS = 0.02
+
+
+def binary() -> Path:
+    """The server program of the test run, else Debian's, else the one that Stepwell embeds."""
+    return Path(os.environ.get("STEPWELL_TEST_REDIS_SERVER") or shutil.which("redis-server") or server_binary())
+
+
+def wait(check: Callable[[], object], what: str) -> None:
+    """Return as soon as `check` is true; a server that is away is not."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            if check():
+                return
+        except redis.RedisError:
+            pass
+        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS:g} s: {what}"
+        time.sleep(POLL_SECONDS)
+
+
+class Node:
+    """One server of a cluster; it may be killed and started again, with its data."""
+
+    def __init__(self, folder: Path, number: int, settings: dict[str, str]) -> None:
+        self.port, self.bus = free_port(), free_port()
+        self.folder = folder / f"node-{number}"
+        self.folder.mkdir()
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        settings = {
+            "port": str(self.port),
+            "cluster-port": str(self.bus),
+            "bind": "127.0.0.1",
+            "dir": str(self.folder),
+            "save": "",
+            "appendonly": "yes",
+            "cluster-enabled": "yes",
+            "cluster-node-timeout": "2000",
+            "cluster-require-full-coverage": "no",
+            **self._settings,
+        }
+        words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        sink = subprocess.DEVNULL
+        self._process = subprocess.Popen([binary(), *words], stdout=sink, stderr=sink, cwd=self.folder)
+        with self.admin() as client:
+            wait(client.ping, f"the node on port {self.port} answers")
+
+    def admin(self) -> redis.Redis:
+        """A client of this node alone."""
+        return redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), password=self._settings.get("requirepass"))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """`kill -9`, and wait for its end."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class Cluster:
+    """So many masters, without replicas. `stop` ends them."""
+
+    def __init__(self, folder: Path, masters: int = 3, **settings: str) -> None:
+        self.nodes = [
+            Node(folder, number, {k.replace("_", "-"): v for k, v in settings.items()}) for number in range(masters)
+        ]
+        self._password = settings.get("requirepass")
+
+    @property
+    def url(self) -> str:
+        """The URL of one of the nodes."""
+        return f"redis://{f':{self._password}@' if self._password else ''}127.0.0.1:{self.nodes[0].port}"
+
+    @property
+    def urls(self) -> str:
+        """A URL with all nodes."""
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return f"redis://{f':{self._password}@' if self._password else ''}{hosts}"
+
+    def start(self) -> Cluster:
+        """Start the nodes, deal out the slots and wait until all agree."""
+        try:
+            for node in self.nodes:
+                node.start()
+            self._join()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _join(self) -> None:
+        share = -(-SLOTS // len(self.nodes))
+        for number, node in enumerate(self.nodes):
+            with node.admin() as admin:
+                admin.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+                slots = range(number * share, min(SLOTS, (number + 1) * share))
+                admin.execute_command("CLUSTER", "ADDSLOTS", *slots)
+                first = self.nodes[0]
+                if node is not first:
+                    admin.execute_command("CLUSTER", "MEET", "127.0.0.1", first.port, first.bus)
+        for node in self.nodes:
+            with node.admin() as admin:
+                wait(lambda admin=admin: self._whole(admin), f"the node on port {node.port} sees the whole cluster")
+
+    def _whole(self, admin: redis.Redis) -> bool:
+        info = admin.execute_command("CLUSTER", "INFO")
+        said = info if isinstance(info, dict) else dict(line.split(":") for line in info.decode().split())
+        return said["cluster_state"] == "ok" and int(said["cluster_slots_ok"]) == SLOTS
+
+    def admin(self) -> RedisCluster:
+        """A client of the whole cluster."""
+        return RedisCluster(host="127.0.0.1", port=self.nodes[0].port, password=self._password)
+
+    def owner(self, key: str) -> Node:
+        """The node that serves a key."""
+        with connect(self.url) as client:
+            found = masters_of(client).learn().master_of(slot_of(key))
+        return next(node for node in self.nodes if found is not None and node.port == found[1])
+
+    def stop(self) -> None:
+        """Kill all nodes."""
+        for node in self.nodes:
+            node.kill()
