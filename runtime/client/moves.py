@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 # Waits before a request whose reply was lost is sent again, in seconds; then the error is the caller's.
 REPEAT_AFTER: Final = (0.05, 0.2, 0.5)
+# What a cluster refuses while a slot moves, or a master has just come back.
+_SOON_OVER: Final = frozenset({"TRYAGAIN", "CLUSTERDOWN"})
 # A published message may be lost with a connection: what is waited for is read again this often, in seconds.
 NET_SECONDS: Final = 5.0
 # How long somebody who waits goes on while Redis is away, in seconds.
@@ -68,9 +70,11 @@ def ask(query: Query[T]) -> Conversation[T]:
     while True:
         try:
             return (yield from _ask_once(query))
-        except LinkDown as down:
+        except (LinkDown, StoreRefused) as error:
+            if isinstance(error, StoreRefused) and error.kind not in _SOON_OVER:
+                raise
             pause = next(pauses, None)
-            if pause is None or isinstance(down.__cause__, AuthenticationError):
+            if pause is None or isinstance(error.__cause__, AuthenticationError):
                 raise
             yield Recover(pause)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -38,6 +39,7 @@ class AsyncMasters:
         self._slots: SlotMap | None = None
         self._pools: dict[Address, redis.asyncio.ConnectionPool] = {}
         self._outages = Outages(monotonic)
+        self._turn = itertools.count()
 
     @property
     def clustered(self) -> bool:
@@ -53,14 +55,14 @@ class AsyncMasters:
         while pipelines := routing.round(slots, self._outages.all):
             await asyncio.gather(*[self._fly(pipeline, routing, slots, durability) for pipeline in pipelines])
             if routing.moved or (routing.stale and self._outages.may_look()):
-                slots = await self._learn_again(slots)
-                routing.moved = routing.stale = False
+                slots = await self._learn_again(slots, routing.moved)
+                routing.moved, routing.stale = None, False
         return routing.replies
 
-    async def learn(self) -> SlotMap:
-        """Ask the first node that answers who serves what. Raises LinkDown if none does."""
+    async def learn(self, first: Address | None = None) -> SlotMap:
+        """Ask the first node that answers, beginning with `first`, who serves what. Raises LinkDown if none does."""
         error: Exception = LinkDown("no connection to Redis: no node of the cluster is known")
-        for node, pool in self._askable():
+        for node, pool in self._askable(first):
             try:
                 (raw,) = await fly(pool, SLOTS_QUESTION)
                 if isinstance(raw, RedisError):
@@ -84,9 +86,10 @@ class AsyncMasters:
         return pool
 
     def listening_pool(self) -> redis.asyncio.ConnectionPool:
-        """Connections to some node that answers, for subscriptions: a message reaches all nodes."""
-        master = self._slots.any_master(self._outages.all) if self._slots else None
-        return self._pool if master is None else self.pool_of(master)
+        """Connections to some node, another one each time, for subscriptions: a message reaches all nodes."""
+        masters = self._slots.masters if self._slots else ()
+        usable = [master for master in masters if master not in self._outages.all] or masters
+        return self.pool_of(usable[next(self._turn) % len(usable)]) if usable else self._pool
 
     async def close(self) -> None:
         """Close all connections to masters."""
@@ -117,7 +120,7 @@ class AsyncMasters:
         finally:
             await probe.disconnect()
 
-    def _askable(self) -> list[tuple[Address, redis.asyncio.ConnectionPool]]:
+    def _askable(self, first: Address | None) -> list[tuple[Address, redis.asyncio.ConnectionPool]]:
         known = self._slots.masters if self._slots else ()
         outages = self._outages.all
         good = [(master, self.pool_of(master)) for master in known if master not in outages]
@@ -126,11 +129,12 @@ class AsyncMasters:
         else:
             seed = seed_of(self._pool.connection_kwargs)
             given = [] if seed in outages else [(seed, self._pool)]
+        good[:0] = [] if first is None else [(first, self.pool_of(first))]
         return good + given + [(master, self.pool_of(master)) for master in known if master in outages]
 
-    async def _learn_again(self, slots: SlotMap) -> SlotMap:
+    async def _learn_again(self, slots: SlotMap, first: Address | None) -> SlotMap:
         try:
-            return await self.learn()
+            return await self.learn(first)
         except LinkDown:
             return slots
 

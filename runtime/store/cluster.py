@@ -7,6 +7,7 @@ waiting: it is tried again with a short patience, every two seconds at most.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
@@ -46,6 +47,7 @@ class Masters:
         self._slots: SlotMap | None = None
         self._pools: dict[Address, redis.ConnectionPool] = {}
         self._outages = Outages(monotonic)
+        self._turn = itertools.count()
 
     @property
     def clustered(self) -> bool:
@@ -62,14 +64,14 @@ class Masters:
         while pipelines := routing.round(slots, self._outages.all):
             self._fly(pipelines, routing, slots, durability)
             if routing.moved or (routing.stale and self._outages.may_look()):
-                slots = self._learn_again(slots)
-                routing.moved = routing.stale = False
+                slots = self._learn_again(slots, routing.moved)
+                routing.moved, routing.stale = None, False
         return routing.replies
 
-    def learn(self) -> SlotMap:
-        """Ask the first node that answers who serves what. Raises LinkDown if none does."""
+    def learn(self, first: Address | None = None) -> SlotMap:
+        """Ask the first node that answers, beginning with `first`, who serves what. Raises LinkDown if none does."""
         error: Exception = LinkDown("no connection to Redis: no node of the cluster is known")
-        for node, pool in self._askable():
+        for node, pool in self._askable(first):
             try:
                 (raw,) = Flight(pool, SLOTS_QUESTION).land()
                 if isinstance(raw, RedisError):
@@ -97,11 +99,12 @@ class Masters:
         return redis.Redis(connection_pool=self.pool_of(master))
 
     def listening_pool(self) -> redis.ConnectionPool:
-        """Connections to some node that answers, for subscriptions: a message reaches all nodes."""
+        """Connections to some node, another one each time, for subscriptions: a message reaches all nodes."""
         if not self.clustered:
             return self._pool
-        master = (self._slots or self.learn()).any_master(self._outages.all)
-        return self._pool if master is None else self.pool_of(master)
+        masters = (self._slots or self.learn()).masters
+        usable = [master for master in masters if master not in self._outages.all] or masters
+        return self.pool_of(usable[next(self._turn) % len(usable)]) if usable else self._pool
 
     def close(self) -> None:
         """Close all connections to masters."""
@@ -146,8 +149,8 @@ class Masters:
         finally:
             probe.disconnect()
 
-    def _askable(self) -> list[tuple[Address, redis.ConnectionPool]]:
-        """Whom to ask: masters that answer, those that were given, then those that did not answer."""
+    def _askable(self, first: Address | None) -> list[tuple[Address, redis.ConnectionPool]]:
+        """Whom to ask: the best informed, masters that answer, those that were given, those that did not answer."""
         known = self._slots.masters if self._slots else ()
         outages = self._outages.all
         good = [(master, self.pool_of(master)) for master in known if master not in outages]
@@ -156,11 +159,12 @@ class Masters:
         else:
             seed = seed_of(self._pool.connection_kwargs)
             given = [] if seed in outages else [(seed, self._pool)]
+        good[:0] = [] if first is None else [(first, self.pool_of(first))]
         return good + given + [(master, self.pool_of(master)) for master in known if master in outages]
 
-    def _learn_again(self, slots: SlotMap) -> SlotMap:
+    def _learn_again(self, slots: SlotMap, first: Address | None) -> SlotMap:
         try:
-            return self.learn()
+            return self.learn(first)
         except LinkDown:
             return slots
 

@@ -84,6 +84,7 @@ class Flight:
     def land(self, patience: float | None = None) -> list[object]:
         """The replies, in order; error replies are among them. `patience` limits the wait for the first, in seconds."""
         raws: list[object] = []
+        stays = True
         reusable = False
         try:
             if patience is not None and not self._connection.can_read(patience):
@@ -94,7 +95,8 @@ class Flight:
                     raws.append(read(disconnect_on_error=False))
                 except (ResponseError, BusyLoadingError) as error:
                     raws.append(error)
-            reusable = not any(isinstance(raw, RedisError) and moves_away(raw) for raw in raws)
+                    stays = stays and not moves_away(error)
+            reusable = stays
         except (RedisError, OSError) as error:
             raise self._broken(len(raws), error) from error
         finally:

@@ -44,17 +44,18 @@ class Pipeline:
 
 
 class Routing:
-    """One batch under way. `moved`: the slot map is known to be wrong; `stale`: it may be."""
+    """One batch under way. `moved`: a master that knows better than the slot map; `stale`: the map may be wrong."""
 
     def __init__(self, commands: Sequence[Command], loads: Callable[[], list[Command]]) -> None:
         self._commands = commands
         self._loads = loads
         self._pending: list[int] = list(range(len(commands)))
         self._asked: dict[int, Address] = {}
+        self._told: dict[int, Address] = {}
         self._forgetful: set[Address] = set()
         self._rounds = 0
         self.replies: list[object] = [None] * len(commands)
-        self.moved = False
+        self.moved: Address | None = None
         self.stale = False
 
     def round(self, slots: SlotMap, avoided: Collection[Address]) -> list[Pipeline]:
@@ -69,7 +70,8 @@ class Routing:
         pipelines: dict[Address, Pipeline] = {}
         for place, route in zip(pending, routes, strict=True):
             asked = self._asked.pop(place, None)
-            master = asked or route
+            # What a node was told outlives a map that was read from one which has not heard of it yet.
+            master = asked or self._told.pop(place, None) or route
             if master is None:
                 self.replies[place] = ClusterDownError("no master serves its hash slot")
                 self.stale = True
@@ -97,10 +99,10 @@ class Routing:
                     self._asked[place] = pipeline.master
                 self._pending.append(place)
             elif isinstance(raw, MovedError):
+                self.moved = self._told[place] = _elsewhere(raw, pipeline)
                 key = key_of(self._commands[place])
                 if key is not None:
-                    slots.moved(slot_of(key), _elsewhere(raw, pipeline))
-                self.moved = True
+                    slots.moved(slot_of(key), self.moved)
                 self._pending.append(place)
             elif kind is AskError and isinstance(raw, AskError):
                 self._asked[place] = _elsewhere(raw, pipeline)

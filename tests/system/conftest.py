@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system.support.cluster import Cluster
 from system.support.stage import Stage
 
 HANG_SECONDS = 300
@@ -88,3 +89,20 @@ def stage(processes: Processes, tmp_path: Path, eventually: Callable[..., Any]) 
     made = Stage(processes, tmp_path, eventually)
     yield made
     made.end()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A Redis Cluster of three masters."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    made = Cluster(folder).start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def cluster_stage(stage: Stage, cluster: Cluster) -> Stage:
+    """A stage on that cluster; its URL names one node."""
+    stage.url = cluster.url
+    return stage

@@ -184,10 +184,10 @@ def test_a_server_that_wants_replicas_it_does_not_have(servers: Servers) -> None
     assert "min-replicas-to-write" in refused(servers.start("lonely", "--min-replicas-to-write", "1"), StoreUnfit)
 
 
-def test_a_cluster_node(servers: Servers) -> None:
+def test_a_cluster_node_that_serves_nothing(servers: Servers) -> None:
     port = str(free_port())
     settings = ("--port", port, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", str(free_port()))
-    assert "cluster mode, which is not supported yet" in refused(servers.start("node", *settings), StoreUnfit)
+    assert "has no masters that serve slots" in refused(servers.start("node", *settings), StoreUnfit)
 
 
 def test_something_else_listens_there(processes: Any) -> None:

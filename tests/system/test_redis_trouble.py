@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import redis
-from system.support.servers import OldServer, Server, free_port
+from system.support.ports import free_port
+from system.support.servers import OldServer, Server
 from system.support.stage import Stage, WorkerProcess
 
 from stepwell import Client

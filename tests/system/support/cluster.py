@@ -130,6 +130,15 @@ class Cluster:
                 first = self.nodes[0]
                 if node is not first:
                     admin.execute_command("CLUSTER", "MEET", "127.0.0.1", first.port, first.bus)
+        self.wait_until_whole()
+
+    def restart(self, node: Node) -> None:
+        """Start a node that was killed, and wait until the cluster serves all its slots again."""
+        node.start()
+        self.wait_until_whole()
+
+    def wait_until_whole(self) -> None:
+        """Return when every node sees all slots served."""
         for node in self.nodes:
             with node.admin() as admin:
                 wait(lambda admin=admin: self._whole(admin), f"the node on port {node.port} sees the whole cluster")
@@ -148,6 +157,19 @@ class Cluster:
         with connect(self.url) as client:
             found = masters_of(client).learn().master_of(slot_of(key))
         return next(node for node in self.nodes if found is not None and node.port == found[1])
+
+    def move(self, key: str, chunk: int = 3) -> None:
+        """Migrate the slot of a key to the next node, a few keys at a time, as `redis-cli --cluster reshard` does."""
+        slot, source = slot_of(key), self.owner(key)
+        target = self.nodes[(self.nodes.index(source) + 1) % len(self.nodes)]
+        with source.admin() as here, target.admin() as there:
+            from_id, to_id = (each.execute_command("CLUSTER", "MYID") for each in (here, there))
+            there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", from_id)
+            here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", to_id)
+            while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, chunk):
+                here.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 10_000, "KEYS", *keys)
+            for each in (there, here):
+                each.execute_command("CLUSTER", "SETSLOT", slot, "NODE", to_id)
 
     def stop(self) -> None:
         """Kill all nodes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import socketserver
 import subprocess
 import threading
@@ -11,17 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from system.support.ports import free_port
 from system.support.stage import HANG_SECONDS, Eventually
 
 from stepwell.store.connect import connect
 from stepwell.store.embedded import server_binary
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

@@ -74,7 +74,7 @@ def test_each_master_gets_one_pipeline_in_the_order_of_the_batch_and_replies_are
     assert travel.replies == [
         ("a", "{6}:x1"), ("b", "{1}:x1"), ("a", "{6}:x2"), ("a", "TIME"), ("b", "{1}:x2"),
     ]  # fmt: skip
-    assert not travel.routing.moved
+    assert travel.routing.moved is None
     assert not travel.routing.stale
 
 
@@ -88,7 +88,7 @@ def test_only_what_moved_is_sent_again_and_in_its_order() -> None:
     travel = Travel([get(A, "1"), get(A, "2"), get(B), get(A, "3")], answer)
     assert travel.sent[2:] == [(C, [get(A, "2"), get(A, "3")])]
     assert travel.replies == [("a", "{6}:x1"), ("c", "{6}:x2"), ("b", "{1}:x"), ("c", "{6}:x3")]
-    assert travel.routing.moved
+    assert travel.routing.moved == C
     assert travel.slots.master_of(slot_of("{6}:x")) == C, "whoever comes next knows"
 
 
@@ -110,7 +110,15 @@ def test_what_is_asked_elsewhere_once_is_not_remembered() -> None:
     assert travel.sent[1:] == [(B, [["ASKING"], get(A, "1")])]
     assert travel.replies == [("b", "{6}:x1"), ("a", "{6}:x2")]
     assert travel.slots.master_of(slot_of("{6}:x")) == A
-    assert not travel.routing.moved
+    assert travel.routing.moved is None
+
+
+def test_a_map_from_a_node_that_has_not_heard_of_a_move_does_not_send_in_circles() -> None:
+    routing = Routing([get(A)], list)
+    [pipeline] = routing.round(slots(), ())
+    routing.answered(pipeline, [moved(KEYS[A], B)], slots())
+    [pipeline] = routing.round(slots(), ())
+    assert pipeline.master == B
 
 
 def test_a_master_that_lacks_a_script_gets_all_and_then_only_what_it_refused() -> None:
