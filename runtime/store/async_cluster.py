@@ -16,11 +16,11 @@ from stepwell.store.async_flight import fly
 from stepwell.store.cluster import PROBE_SECONDS, SLOTS_QUESTION, of_node, seed_of
 from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.flight import LinkDown, NotDurable
+from stepwell.store.outages import Outages
 from stepwell.store.requests import Command
 from stepwell.store.routing import Pipeline, Routing
 from stepwell.store.scripts import Scripts
 from stepwell.store.slots import Address, SlotMap
-from stepwell.store.outages import Outages
 
 __all__ = ["AsyncMasters", "AsyncStoreClient", "async_masters_of", "new_async_pool"]
 

@@ -18,11 +18,11 @@ from redis.exceptions import RedisError
 
 from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.flight import Flight, LinkDown, NotDurable
+from stepwell.store.outages import Outages
 from stepwell.store.requests import Command
 from stepwell.store.routing import Pipeline, Routing
 from stepwell.store.scripts import Scripts
 from stepwell.store.slots import Address, SlotMap
-from stepwell.store.outages import Outages
 
 __all__ = ["PROBE_SECONDS", "SLOTS_QUESTION", "Masters", "StoreClient", "masters_of", "new_pool", "of_node", "seed_of"]
 
