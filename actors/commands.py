@@ -51,7 +51,7 @@ def read_entry(entry: Entry) -> tuple[str, Mail]:
         )
     data = entry.fields.get("data", b"")
     command_input(kind, command_id, data, 0)
-    return execution_id, CommandMail(entry.entry_id, command_id, kind, data, entry.fields)
+    return execution_id, CommandMail(entry.entry_id, command_id, kind, data)
 
 
 def flow_of(entry: Entry) -> str:

@@ -105,7 +105,7 @@ class Dispatcher(PooledActor):
             if self._shard.keys.partition_of(execution_id) != entry.partition:
                 raise NoSuchCommand(f"execution {execution_id} does not belong to partition {entry.partition}")
         except NoSuchCommand as error:
-            self._bury(entry.partition, entry.entry_id, entry.fields, "malformed", str(error))
+            self._bury(entry.partition, entry.entry_id, "malformed", str(error))
             return True
         finally:
             self._shard.box.read()
@@ -334,23 +334,20 @@ class Dispatcher(PooledActor):
 
     def _bury_mail(self, partition: int, mail: m.Mail, kind: str, reason: str) -> None:
         if isinstance(mail, m.CommandMail):
-            self._bury(partition, mail.entry_id, mail.fields, kind, reason, mail.command_id)
+            self._bury(partition, mail.entry_id, kind, reason, mail.command_id)
         elif mail.entry_id:
-            self._bury(partition, mail.entry_id, {"type": b"start"}, kind, reason)
+            self._bury(partition, mail.entry_id, kind, reason)
 
-    def _bury(
-        self, partition: int, entry_id: str, fields: dict[str, bytes], kind: str, reason: str, command_id: str = ""
-    ) -> None:
+    def _bury(self, partition: int, entry_id: str, kind: str, reason: str, command_id: str = "") -> None:
         lease = self._shard.holdings.lease(partition)
         if lease is None:
             return
-        shown = {name: value[:4096].decode(errors="backslashreplace") for name, value in fields.items()}
         letter = DeadLetter(
             partition=partition,
             lease=lease,
             entry_id=entry_id,
+            kind=kind,
             reason=reason,
-            fields=msgspec.json.encode(shown),
             now_ms=self._shard.clock.now_ms(),
             command_id=command_id,
             outcome=encode(Outcome(False, "", reason)) if command_id else b"",

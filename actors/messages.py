@@ -28,7 +28,6 @@ class CommandMail(msgspec.Struct, gc=False):
     command_id: str
     type: str
     data: bytes
-    fields: dict[str, bytes]
 
 
 Mail: TypeAlias = Doorbell | CommandMail

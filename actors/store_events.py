@@ -72,6 +72,13 @@ class DeadLettered(msgspec.Struct, gc=False):
     reason: str
 
 
+class IngressTaken(msgspec.Struct, gc=False):
+    """Entries of the ingress that had their effect; `kind` is `start` or a command's name."""
+
+    kind: str
+    count: int
+
+
 class ActorFailed(msgspec.Struct, gc=False):
     """An execution's actor failed; `parked`: too often."""
 
@@ -91,6 +98,7 @@ StoreEvent: TypeAlias = (
     | Fenced
     | SweepFound
     | DeadLettered
+    | IngressTaken
     | ActorFailed
 )
 StoreObserver: TypeAlias = Callable[[StoreEvent], None]

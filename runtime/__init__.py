@@ -27,6 +27,7 @@ from stepwell.core.errors import (
     StoreUnreachable,
     UnknownExecution,
     UnknownFlow,
+    UnknownLetter,
     UsageError,
 )
 from stepwell.core.retry import Retry
@@ -66,6 +67,7 @@ __all__ = [
     "StoreUnreachable",
     "UnknownExecution",
     "UnknownFlow",
+    "UnknownLetter",
     "UsageError",
     "Worker",
     "current_step",

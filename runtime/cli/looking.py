@@ -1,8 +1,7 @@
-"""`show`, `list`, `dead`: commands that only look."""
+"""`show`, `list`: commands that only look."""
 
 from __future__ import annotations
 
-import json as json_format
 import time
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from stepwell.cli.timeline import duration, timeline, utc
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.status import TERMINAL
 
-__all__ = ["add_to", "dead", "listing", "show"]
+__all__ = ["Limit", "add_to", "listing", "show"]
 
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Show at most so many.", min=1)]
 
@@ -25,7 +24,6 @@ def add_to(app: typer.Typer) -> None:
     app.command(name="list", epilog="Examples:\n\nstepwell list\n\nstepwell list --status error --flow checkout")(
         listing
     )
-    app.command(epilog="Example:\n\nstepwell dead --limit 20")(dead)
 
 
 def show(
@@ -85,32 +83,5 @@ def listing(
         own.remark(NO_WORKER)
 
 
-def dead(
-    context: typer.Context,
-    limit: Limit = 100,
-    redis: Redis = None,
-    data: Data = None,
-    json: Json = False,
-    verbose: Verbose = False,
-) -> None:
-    """List dead letters: commands that could not be applied, with the reason."""
-    own = session(context)
-    with open_client(redis, data) as client:
-        found = client.dead(limit)
-    if own.json:
-        own.answer_json(found)
-        return
-    if not found:
-        own.remark("there are no dead letters")
-        return
-    rows = [["AT", "PARTITION", "ENTRY", "REASON", "WHAT"]]
-    rows += [[utc(e["at"]), str(e["partition"]), e["entry"], e["reason"], _compact(e["fields"])] for e in found]
-    own.answer_lines(columns(rows, own.text_width))
-
-
 def _ago(now: int, then: int | None) -> str:
     return "" if then is None else f"{duration(max(0, now - then))} ago"
-
-
-def _compact(value: object) -> str:
-    return json_format.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -85,9 +85,23 @@ class AsyncClient:
         """Send a signal; see `Client.signal`."""
         return await self._wire.run(self._talk.signal(execution_id, name, payload, timeout))
 
-    async def dead(self, limit: int = 100) -> Dicts:
-        """Commands that could not be applied, newest first; see `Client.dead`."""
-        return await self._wire.run(self._talk.dead(limit))
+    async def dead_letters(
+        self, limit: int = 100, *, reason: str | None = None, partition: int | str | None = None
+    ) -> Dicts:
+        """What could not be applied, newest first; see `Client.dead_letters`."""
+        return await self._wire.run(self._talk.dead_letters(limit, reason, partition))
+
+    async def dead_letter(self, letter_id: str) -> dict[str, Json]:
+        """One dead letter; see `Client.dead_letter`."""
+        return await self._wire.run(self._talk.dead_letter(letter_id))
+
+    async def replay_letter(self, letter_id: str) -> None:
+        """Send a dead letter's entry again; see `Client.replay_letter`."""
+        await self._wire.run(self._talk.replay_letter(letter_id))
+
+    async def drop_letter(self, letter_id: str) -> None:
+        """Remove a dead letter for good; see `Client.drop_letter`."""
+        await self._wire.run(self._talk.drop_letter(letter_id))
 
     async def workers(self) -> Dicts:
         """The workers that live; see `Client.workers`."""

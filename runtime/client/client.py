@@ -140,9 +140,30 @@ class Client:
         """
         return self._wire.run(self._talk.signal(execution_id, name, payload, timeout))
 
-    def dead(self, limit: int = 100) -> Dicts:
-        """Commands that could not be applied, newest first: `partition entry reason at fields`."""
-        return self._wire.run(self._talk.dead(limit))
+    def dead_letters(self, limit: int = 100, *, reason: str | None = None, partition: int | str | None = None) -> Dicts:
+        """What could not be applied, newest first: `id partition kind reason entry at cut fields`.
+
+        Args:
+            limit: how many at most.
+            reason: only those with these words in their reason or kind.
+            partition: only those of one partition, or of the `ingress` (they have no partition).
+        """
+        return self._wire.run(self._talk.dead_letters(limit, reason, partition))
+
+    def dead_letter(self, letter_id: str) -> dict[str, Json]:
+        """One dead letter; `cut`: only the beginning of its entry is kept. Raises UnknownLetter."""
+        return self._wire.run(self._talk.dead_letter(letter_id))
+
+    def replay_letter(self, letter_id: str) -> None:
+        """Send a dead letter's entry again: it goes back to where it came from, and the letter is gone.
+
+        Raises UnknownLetter, or UsageError where only a part of the entry was kept.
+        """
+        self._wire.run(self._talk.replay_letter(letter_id))
+
+    def drop_letter(self, letter_id: str) -> None:
+        """Remove a dead letter for good. Raises UnknownLetter."""
+        self._wire.run(self._talk.drop_letter(letter_id))
 
     def workers(self) -> Dicts:
         """The workers that live: `id host pid at flows` (`at`: of its last sign of life, ms; `flows`: names)."""

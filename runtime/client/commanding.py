@@ -18,7 +18,7 @@ from stepwell.core.records import decode_outcome
 from stepwell.store import queries
 from stepwell.store.inbox import COMMAND_FORMAT
 
-__all__ = ["CommandResult", "Verb", "command", "signal_data"]
+__all__ = ["CommandResult", "Verb", "command", "entry_fields", "signal_data"]
 
 Verb = Literal["cancel", "retry", "signal"]
 
@@ -48,6 +48,20 @@ def signal_data(name: str, payload: object) -> bytes:
     return msgspec.json.encode({"name": checked, "payload": msgspec.Raw(raw)})
 
 
+def entry_fields(
+    verb: str, execution_id: str, command_id: str, data: bytes, now_ms: int
+) -> tuple[tuple[str, str | bytes | int], ...]:
+    """A command as it lies in an inbox."""
+    return (
+        ("type", verb),
+        ("execution", execution_id),
+        ("command", command_id),
+        ("data", data),
+        ("at", now_ms),
+        ("v", COMMAND_FORMAT),
+    )
+
+
 def command(
     view: NamespaceView,
     clock: Clock,
@@ -70,14 +84,7 @@ def command(
     if "status" not in head:
         raise no_such(execution_id)
     partition = keys.partition_of(execution_id)
-    fields: tuple[tuple[str, str | bytes | int], ...] = (
-        ("type", verb),
-        ("execution", execution_id),
-        ("command", command_id),
-        ("data", data),
-        ("at", view.now_ms(facts)),
-        ("v", COMMAND_FORMAT),
-    )
+    fields = entry_fields(verb, execution_id, command_id, data, view.now_ms(facts))
     yield from ask(queries.send(keys, partition, fields))
     if not facts.workers:
         deadline = min(deadline, clock.monotonic() + NO_WORKER_SECONDS)

@@ -1,4 +1,4 @@
-"""Looking at executions, dead letters and workers."""
+"""Looking at executions and workers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from stepwell.core.records import decode_meta
 from stepwell.core.status import STATUSES
 from stepwell.core.view import view as show
 from stepwell.store import queries
-from stepwell.store.queries import DeadEntry, Listed
+from stepwell.store.queries import Listed
 
-__all__ = ["Dicts", "dead", "describe", "listing", "workers"]
+__all__ = ["Dicts", "check_limit", "describe", "listing", "workers"]
 
 Dicts: TypeAlias = list[dict[str, Json]]
 
@@ -40,7 +40,7 @@ def describe(view: NamespaceView, execution_id: str) -> Conversation[dict[str, J
 
 def listing(view: NamespaceView, status: str | None, flow: str | None, limit: int) -> Conversation[Dicts]:
     """Executions, those first that reached their status last. Raises UsageError for an unknown status."""
-    _check_limit(limit)
+    check_limit(limit)
     if status is not None and status not in STATUSES:
         close = difflib.get_close_matches(status, STATUSES, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(STATUSES)}"
@@ -64,14 +64,6 @@ def listing(view: NamespaceView, status: str | None, flow: str | None, limit: in
     return list(found.values())[:limit]
 
 
-def dead(view: NamespaceView, limit: int) -> Conversation[Dicts]:
-    """Commands that could not be applied, newest first: `partition entry reason at fields`."""
-    _check_limit(limit)
-    keys = yield from view.keys()
-    entries = yield from ask(queries.dead(keys, limit))
-    return [_letter(entry) for entry in entries]
-
-
 def workers(view: NamespaceView) -> Conversation[Dicts]:
     """The living workers: `id host pid at flows`."""
     facts = yield from view.read()
@@ -91,7 +83,8 @@ def _worker(beat: Mapping[str, object]) -> dict[str, Json]:
     }
 
 
-def _check_limit(limit: object) -> None:
+def check_limit(limit: object) -> None:
+    """Raises UsageError for what is no number of things to show."""
     if type(limit) is not int or limit < 1:
         raise UsageError(f"expected the limit to be a whole number of at least 1, got {limit!r}")
 
@@ -111,27 +104,9 @@ def _line(execution_id: str, head: Mapping[str, bytes]) -> dict[str, Json]:
     }
 
 
-def _letter(entry: DeadEntry) -> dict[str, Json]:
-    fields = entry.fields
-    return {
-        "partition": entry.partition,
-        "entry": _text(fields.get("entry")) or entry.entry_id,
-        "reason": _text(fields.get("reason")),
-        "at": _number(fields.get("at")),
-        "fields": _plain(fields.get("fields", b"null")),
-    }
-
-
 def _text(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "backslashreplace")
 
 
 def _number(raw: bytes | None) -> int | None:
     return int(raw) if raw and raw.isdigit() else None
-
-
-def _plain(raw: bytes) -> Json:
-    try:
-        return msgspec.json.decode(raw)
-    except msgspec.MsgspecError:
-        return _text(raw)

@@ -22,7 +22,7 @@ from stepwell.store.keys import Keys
 from stepwell.store.replies import Created, Exists
 from stepwell.store.requests import Create
 
-__all__ = ["Start", "input_hash", "prepare", "start"]
+__all__ = ["Start", "creation", "identity", "input_hash", "misfits", "prepare", "start", "taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,33 @@ def start(view: NamespaceView, wanted: Start, unchecked: bool) -> Conversation[s
         problem = _problem(wanted, facts.workers)
         if problem is not None:
             raise problem
-    now = view.now_ms(facts)
-    hashed = input_hash(wanted.flow, wanted.input)
-    fields = [("meta", encode(Meta(wanted.flow, now, hashed))), ("input", wanted.input)]
-    request = Create(wanted.execution_id, wanted.flow, hashed, now, fields)
+    request = creation(wanted, view.now_ms(facts))
     reply = yield from ask(queries.create(facts.keys, view.scripts, request))
     if not isinstance(reply, Created):
-        yield from _same(facts.keys, wanted, hashed, reply)
+        yield from _same(facts.keys, wanted, request.input_hash, reply)
     return wanted.execution_id
+
+
+def creation(wanted: Start, now_ms: int) -> Create:
+    """The request that makes the execution where there is none of its id."""
+    hashed = input_hash(wanted.flow, wanted.input)
+    fields = [("meta", encode(Meta(wanted.flow, now_ms, hashed))), ("input", wanted.input)]
+    return Create(wanted.execution_id, wanted.flow, hashed, now_ms, fields)
+
+
+def taken(wanted: Start, hashed: str, flow: str, there: str) -> str:
+    """Why the execution that is there (its flow, and its input's hash) is not the one wanted; empty if it is."""
+    if flow != wanted.flow:
+        return (
+            f"execution {wanted.execution_id} exists already, of flow {flow} and not of {wanted.flow}:"
+            " choose another id"
+        )
+    if there != hashed:
+        return (
+            f"execution {wanted.execution_id} of flow {flow} exists already with another input:"
+            " choose another id, or give the same input to get that execution"
+        )
+    return ""
 
 
 def _same(keys: Keys, wanted: Start, hashed: str, found: Exists) -> Conversation[None]:
@@ -84,20 +103,14 @@ def _same(keys: Keys, wanted: Start, hashed: str, found: Exists) -> Conversation
     flow, there = found.flow, found.input_hash
     if not (flow and there):
         (head,) = yield from ask(queries.heads(keys, [wanted.execution_id], ["meta"]))
-        flow, there = _identity(head)
-    if flow != wanted.flow:
-        raise ExecutionExists(
-            f"execution {wanted.execution_id} exists already, of flow {flow} and not of {wanted.flow}:"
-            " choose another id"
-        )
-    if there != hashed:
-        raise ExecutionExists(
-            f"execution {wanted.execution_id} of flow {flow} exists already with another input:"
-            " choose another id, or give the same input to get that execution"
-        )
+        flow, there = identity(head)
+    problem = taken(wanted, hashed, flow, there)
+    if problem:
+        raise ExecutionExists(problem)
 
 
-def _identity(head: Mapping[str, bytes]) -> tuple[str, str]:
+def identity(head: Mapping[str, bytes]) -> tuple[str, str]:
+    """Flow and input hash of the execution that a row's `meta` tells of."""
     try:
         meta = decode_meta(head.get("meta", b""))
     except msgspec.MsgspecError:
@@ -113,12 +126,18 @@ def _problem(wanted: Start, workers: Sequence[Worker]) -> UnknownFlow | InvalidI
     offers = [flows[wanted.flow] for flows in served if wanted.flow in flows]
     if not offers:
         return _unknown(wanted.flow, sorted({str(name) for flows in served for name in flows}))
-    if wanted.declared:
-        return None
+    problem = "" if wanted.declared else misfits(wanted, offers)
+    return InvalidInput(problem) if problem else None
+
+
+def misfits(wanted: Start, offers: Sequence[object]) -> str:
+    """Why the input fits none of the ways in which workers offer the flow; empty if it fits one, or none is offered.
+
+    In a rolling deploy workers differ: one that takes the input is enough.
+    """
     given = codec.decode_plain(wanted.input)
-    # In a rolling deploy workers differ: one that takes the input is enough.
-    misfits = [_misfit(wanted.flow, offer, given) for offer in offers]
-    return InvalidInput(misfits[0]) if all(misfits) else None
+    found = [_misfit(wanted.flow, offer, given) for offer in offers]
+    return found[0] if found and all(found) else ""
 
 
 def _misfit(flow: str, offer: object, given: object) -> str:

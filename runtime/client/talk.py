@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stepwell.client import commanding, reading, starting, waiting
+from stepwell.client import commanding, letters, reading, starting, waiting
 from stepwell.client.commanding import CommandResult
 from stepwell.client.facts import NamespaceView
 from stepwell.client.ids import new_ids
@@ -59,9 +59,23 @@ class Talk:
         data = commanding.signal_data(name, payload)
         return commanding.command(self.view, self._clock, "signal", execution_id, self._new_id(), timeout, data)
 
-    def dead(self, limit: int) -> Conversation[reading.Dicts]:
-        """Client.dead."""
-        return reading.dead(self.view, limit)
+    def dead_letters(
+        self, limit: int, reason: str | None = None, partition: int | str | None = None
+    ) -> Conversation[reading.Dicts]:
+        """Client.dead_letters."""
+        return letters.listing(self.view, limit, reason, partition)
+
+    def dead_letter(self, letter_id: str) -> Conversation[dict[str, Json]]:
+        """Client.dead_letter."""
+        return letters.letter(self.view, letter_id)
+
+    def replay_letter(self, letter_id: str) -> Conversation[None]:
+        """Client.replay_letter."""
+        return letters.replay(self.view, letter_id)
+
+    def drop_letter(self, letter_id: str) -> Conversation[None]:
+        """Client.drop_letter."""
+        return letters.drop(self.view, letter_id)
 
     def workers(self) -> Conversation[reading.Dicts]:
         """Client.workers."""

@@ -7,6 +7,7 @@
      |   |- InvalidName          an execution id, flow, step or signal name with odd characters
      |   |- ExecutionExists      the id is taken by an execution with another flow or input
      |   |- UnknownExecution     no row for this id
+     |   |- UnknownLetter        no dead letter with this id
      |   |- CommandRefused       the execution's state does not allow the command
      |   |- FlowLoadError        a file or module with flows can't be loaded
      |   `- DefinitionError      a @flow or @step is declared wrongly
@@ -58,6 +59,7 @@ __all__ = [
     "StoreUnreachable",
     "UnknownExecution",
     "UnknownFlow",
+    "UnknownLetter",
     "UsageError",
 ]
 
@@ -88,6 +90,10 @@ class ExecutionExists(UsageError):
 
 class UnknownExecution(UsageError):
     """There is no execution with that id."""
+
+
+class UnknownLetter(UsageError):
+    """There is no dead letter with that id (any more)."""
 
 
 class CommandRefused(UsageError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_type_hints
 
 import msgspec
@@ -11,6 +11,8 @@ import msgspec.inspect
 
 from stepwell.core import codec
 from stepwell.core.errors import DefinitionError, InvalidInput, PayloadError
+
+_INERT_FACTORIES = (msgspec.NODEFAULT, list, dict, set, frozenset, tuple)
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -43,6 +45,7 @@ class InputModel:
         self._flow = flow_name
         self._fn = fn
         self._decoder: Any = None
+        self._inert: bool | None = None
         self.parameters: dict[str, bool] = {}
         for name, parameter in inspect.signature(fn).parameters.items():
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -68,13 +71,7 @@ class InputModel:
         Raises:
             InvalidInput: it does not fit; the message names the place.
         """
-        try:
-            given = codec.decode_plain(raw)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"the input of flow {self._flow} is not JSON: {error}") from error
-        problem = misfit(self._flow, self.parameters, given)
-        if problem:
-            raise InvalidInput(problem)
+        given = self._named(raw)
         try:
             struct = self._struct_decoder().decode(raw)
         except DefinitionError:
@@ -83,6 +80,31 @@ class InputModel:
             reason = str(error) or type(error).__name__
             raise InvalidInput(f"the input of flow {self._flow} does not fit its parameters: {reason}") from error
         return {name: getattr(struct, name) for name in self.parameters if name in given or not self.parameters[name]}
+
+    def check(self, raw: bytes) -> None:
+        """The same judgement as far as it goes without running code of the annotated types.
+
+        Raises:
+            InvalidInput: it does not fit.
+        """
+        if self._inert is None:
+            hints = _hints(self._fn)
+            self._inert = not any(_runs_code(hints.get(name, Any)) for name in self.parameters)
+        if self._inert:
+            self.decode(raw)
+        else:
+            self._named(raw)
+
+    def _named(self, raw: bytes) -> Any:
+        """The plain values of an input that has the right names."""
+        try:
+            given = codec.decode_plain(raw)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"the input of flow {self._flow} is not JSON: {error}") from error
+        problem = misfit(self._flow, self.parameters, given)
+        if problem:
+            raise InvalidInput(problem)
+        return given
 
     def prepare(self) -> None:
         """Look at the annotations now rather than at the first input (they may name what stands after the flow).
@@ -116,6 +138,29 @@ class InputModel:
         return self._decoder
 
 
+def _runs_code(annotation: Any) -> bool:
+    """Whether decoding a value of this type may run code that belongs to the type."""
+    try:
+        return _is_active(msgspec.inspect.type_info(annotation), ())
+    except Exception:  # code of the annotated types runs here
+        return True
+
+
+def _is_active(info: object, inside: tuple[object, ...]) -> bool:
+    cls = getattr(info, "cls", None)
+    if isinstance(info, msgspec.inspect.CustomType):
+        return cls is not object
+    if cls is not None:
+        if cls in inside:
+            return False
+        if any(hasattr(cls, name) for name in ("__post_init__", "__attrs_attrs__")) or "_missing_" in vars(cls):
+            return True
+    fields = getattr(info, "fields", ())
+    if any(field.default_factory not in _INERT_FACTORIES for field in fields if not field.required):
+        return True
+    return any(_is_active(part, (*inside, cls)) for part in _parts(info, fields))
+
+
 def unstorable(annotation: Any) -> str:
     """Why no JSON can become a value of this type, so that no record can hold one; empty if some can."""
     try:
@@ -132,12 +177,18 @@ def _foreign(info: object, inside: tuple[object, ...]) -> str:
         return f"JSON can't be turned into a {getattr(cls, '__qualname__', cls)}; use plain data or a dataclass"
     if cls is not None and cls in inside:
         return ""
+    required = [field for field in getattr(info, "fields", ()) if field.required]
+    return next(filter(None, (_foreign(part, (*inside, cls)) for part in _parts(info, required))), "")
+
+
+def _parts(info: object, fields: Iterable[Any]) -> list[object]:
+    """The types that a type is made of, with those of some of its fields."""
     parts: list[object] = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type")]
     parts += getattr(info, "item_types", ())
-    parts += [field.type for field in getattr(info, "fields", ()) if field.required]
+    parts += [field.type for field in fields]
     if isinstance(info, msgspec.inspect.UnionType):
         parts += info.types
-    return next(filter(None, (_foreign(part, (*inside, cls)) for part in parts if part is not None)), "")
+    return [part for part in parts if part is not None]
 
 
 def _always(value: Any) -> Callable[[], Any]:

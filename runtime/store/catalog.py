@@ -8,14 +8,15 @@ from typing import TypeVar
 import redis
 
 from stepwell.core.errors import StoreError
-from stepwell.store import queries
+from stepwell.store import letters, queries
 from stepwell.store.keys import Keys
+from stepwell.store.letters import Letter
 from stepwell.store.link import Link, StoreRefused
-from stepwell.store.queries import Cursor, DeadEntry, Listed, Outcome, Query
+from stepwell.store.queries import Cursor, Listed, Outcome, Query
 from stepwell.store.requests import Broken, Create, Created, Exists, Refused
 from stepwell.store.scripts import Scripts
 
-__all__ = ["Catalog", "Cursor", "DeadEntry", "Listed", "Outcome"]
+__all__ = ["Catalog", "Cursor", "Letter", "Listed", "Outcome"]
 
 T = TypeVar("T")
 
@@ -57,9 +58,11 @@ class Catalog:
         """Executions of one status, newest first, over all partitions; the last one is the cursor to the next page."""
         return self._ask(queries.listed(self._keys, [status], limit, before))
 
-    def dead(self, limit: int) -> list[DeadEntry]:
-        """The newest dead letters over all partitions, newest first."""
-        return self._ask(queries.dead(self._keys, limit))
+    def dead(self, limit: int) -> list[Letter]:
+        """The newest dead letters of the ingress and all partitions, newest first."""
+        before = dict.fromkeys(letters.sources(self._keys), "+")
+        pages = self._ask(letters.pages(self._keys, before, limit))
+        return letters.newest(pages, limit)
 
     def counts(self) -> dict[str, int]:
         """How many executions there are of each status."""

@@ -66,7 +66,7 @@ class PartitionKeys:
 class Keys:
     """The names of one namespace with a fixed number of partitions."""
 
-    __slots__ = ("ingress", "meta", "namespace", "partitions", "parts", "workers")
+    __slots__ = ("ingress", "ingress_dead", "meta", "namespace", "partitions", "parts", "workers")
 
     def __init__(self, namespace: str = "stepwell", partitions: int = DEFAULT_PARTITIONS) -> None:
         if not _NAMESPACE.match(namespace):
@@ -82,6 +82,8 @@ class Keys:
         self.meta = f"{namespace}:meta"
         self.workers = f"{namespace}:workers"
         self.ingress = f"{namespace}:ingress"
+        # Redis Cluster hashes what stands in the braces, so it lies where the ingress lies.
+        self.ingress_dead = f"{{{namespace}:ingress}}:dead"
 
     def partition_of(self, execution_id: str) -> int:
         """The partition that an execution belongs to."""

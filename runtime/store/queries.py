@@ -13,19 +13,18 @@ import msgspec
 
 from stepwell.core.errors import StoreError
 from stepwell.store.keys import STATUSES, Keys
-from stepwell.store.replies import Broken, Created, Exists, entries_of, fields_of, items_of, number, scored, text
+from stepwell.store.replies import Broken, Created, Exists, fields_of, items_of, number, scored, text
 from stepwell.store.requests import Command, Create
 from stepwell.store.scripts import Scripts
 
 __all__ = [
     "Cursor",
-    "DeadEntry",
     "Listed",
     "Outcome",
     "Query",
+    "Raws",
     "counts",
     "create",
-    "dead",
     "heads",
     "listed",
     "outcome",
@@ -61,14 +60,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
     outcome: bytes
     at_ms: int
-
-
-class DeadEntry(msgspec.Struct, frozen=True):
-    """A dead letter: `fields` has `reason`, `entry` (its inbox id), `fields` (the entry as JSON) and `at` (ms)."""
-
-    partition: int
-    entry_id: str
-    fields: dict[str, bytes]
 
 
 def create(keys: Keys, scripts: Scripts, request: Create) -> Query[Created | Exists]:
@@ -142,21 +133,6 @@ def listed(keys: Keys, statuses: Iterable[str], limit: int, before: Cursor | Non
     return Query(commands, parse)
 
 
-def dead(keys: Keys, limit: int) -> Query[list[DeadEntry]]:
-    """The newest dead letters over all partitions, newest first."""
-    parts = keys.parts
-
-    def parse(raws: Raws) -> list[DeadEntry]:
-        found = [
-            DeadEntry(part.number, entry_id, fields)
-            for part, raw in zip(parts, raws, strict=True)
-            for entry_id, fields in entries_of(raw)
-        ]
-        return sorted(found, key=_age, reverse=True)[:limit]
-
-    return Query([["XREVRANGE", part.dead, "+", "-", "COUNT", limit] for part in parts], parse)
-
-
 def counts(keys: Keys) -> Query[dict[str, int]]:
     """How many executions there are of each status."""
 
@@ -166,8 +142,3 @@ def counts(keys: Keys) -> Query[dict[str, int]]:
         return {status: sum(sizes[place * width : (place + 1) * width]) for place, status in enumerate(STATUSES)}
 
     return Query([["ZCARD", part.by[status]] for status in STATUSES for part in keys.parts], parse)
-
-
-def _age(entry: DeadEntry) -> tuple[int, int]:
-    at, _, nth = text(entry.entry_id).partition("-")
-    return (int(at), int(nth or "0"))

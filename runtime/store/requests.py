@@ -258,13 +258,13 @@ class Load(msgspec.Struct):
 
 
 class DeadLetter(msgspec.Struct):
-    """Moves an inbox entry to the dead letters; `fields` is the entry as JSON, `outcome` answers the sender."""
+    """Moves an inbox entry to the dead letters; `kind` is a word for `reason`, `outcome` answers the sender."""
 
     partition: int
     lease: str
     entry_id: str
+    kind: str
     reason: str
-    fields: bytes
     now_ms: int
     command_id: str = ""
     outcome: bytes = b""
@@ -272,7 +272,7 @@ class DeadLetter(msgspec.Struct):
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command."""
         part = keys.parts[self.partition]
-        named = [part.lease, part.dead, part.inbox]
+        named = [part.dead, part.inbox, part.lease]
         answered = bool(self.command_id and self.outcome)
         if answered:
             named.append(part.cmd + self.command_id)
@@ -283,11 +283,12 @@ class DeadLetter(msgspec.Struct):
             *named,
             self.lease,
             self.entry_id,
+            self.kind,
             self.reason,
-            self.fields,
             self.now_ms,
             self.outcome if answered else "",
             part.done + self.command_id if answered else "",
+            "",
         ]
 
     def parse(self, raw: object) -> Reply:

@@ -17,6 +17,8 @@ SCRIPT_NAMES: Final = (
     "commit",
     "create",
     "dead_letter",
+    "dead_replay",
+    "ingress_forget",
     "lease_acquire",
     "lease_free",
     "lease_reap",
@@ -39,6 +41,8 @@ class Scripts:
         self.commit = self._sha("commit")
         self.create = self._sha("create")
         self.dead_letter = self._sha("dead_letter")
+        self.dead_replay = self._sha("dead_replay")
+        self.ingress_forget = self._sha("ingress_forget")
         self.lease_acquire = self._sha("lease_acquire")
         self.lease_free = self._sha("lease_free")
         self.lease_reap = self._sha("lease_reap")

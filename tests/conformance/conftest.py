@@ -24,6 +24,7 @@ from redis.retry import Retry
 
 from stepwell.store.catalog import Catalog
 from stepwell.store.inbox import InboxStore
+from stepwell.store.ingress import IngressStore
 from stepwell.store.keys import Keys
 from stepwell.store.leases import LeaseStore
 from stepwell.store.link import Link
@@ -94,6 +95,7 @@ class Store:
         self.leases = LeaseStore(self.client, self.keys, self.scripts)
         self.inbox = InboxStore(self.client, self.keys, self.scripts)
         self.catalog = Catalog(self.client, self.keys, self.scripts)
+        self.ingress = IngressStore(self.client, self.keys, self.scripts, "w/0")
         self.workers = WorkerRegistry(self.client, self.keys, self.scripts)
         self.now, self.lease = NOW, LEASE
 
@@ -141,7 +143,7 @@ class Store:
         return Restore(execution_id=execution_id, **{**given, **changes})
 
     def dead_letter(self, entry_id: str, partition: int = 0, **changes: Any) -> DeadLetter:
-        given: dict[str, Any] = {"reason": "unknown type", "fields": b'{"type":"odd"}', "now_ms": NOW}
+        given: dict[str, Any] = {"kind": "malformed", "reason": "unknown type", "now_ms": NOW}
         return DeadLetter(partition, LEASE, entry_id, **{**given, **changes})
 
     def command(self, execution_id: str = "e1", command_id: str = "cmd1") -> Applied:
@@ -160,12 +162,18 @@ class Store:
         """The whole keyspace, and whether a key expires."""
         return {name.decode(): (self._value(name), self.client.pttl(name) > 0) for name in self.client.scan_iter()}
 
+    def _consumers(self, stream: bytes) -> list[Any]:
+        """Who reads the stream in groups, and how many entries each holds."""
+        groups = [group["name"] for group in self.client.xinfo_groups(stream)]
+        members = [each for group in groups for each in self.client.xinfo_consumers(stream, group)]
+        return [groups, sorted((each["name"], each["pending"]) for each in members)]
+
     def _value(self, name: bytes) -> Any:
         read = {
             b"string": self.client.get,
             b"hash": self.client.hgetall,
             b"zset": lambda key: self.client.zrange(key, 0, -1, withscores=True),
-            b"stream": lambda key: self.client.xrange(key),
+            b"stream": lambda key: (self.client.xrange(key), self._consumers(key)),
         }
         return read[self.client.type(name)](name)
 

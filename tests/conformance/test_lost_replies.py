@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepwell.core.records import CutShort
+from stepwell.store import letters
+from stepwell.store.ingress import GROUP, BuryIngress
 from stepwell.store.leases import Grant
 from stepwell.store.requests import DROP, Forget, Load, Unlist
 from stepwell.store.scripts import SCRIPT_NAMES
@@ -27,6 +29,28 @@ def _restore(store):
 def _dead_letter(store):
     request = store.dead_letter(store.inbox.send(0, {"x": "y"}), command_id="c", outcome=b"1")
     return lambda: store.execute(request)
+
+
+def _dead_replay(store):
+    store.execute(store.dead_letter(store.inbox.send(0, {"x": "y"})))
+    (dead,) = store.catalog.dead(1)
+    (command,) = letters.replay(store.keys, store.scripts, dead.source, dead.letter_id).commands
+    return lambda: store.link.call([command])
+
+
+def _ingress_dead_letter(store):
+    store.ingress.ensure()
+    store.client.xadd(store.keys.ingress, {"x": "y"})
+    (entry,) = store.ingress.read(None, 1)
+    request = BuryIngress(entry.entry_id, "malformed", "odd", store.now)
+    return lambda: store.execute(request)
+
+
+def _ingress_forget(store):
+    store.ingress.ensure()
+    store.ingress.read(None, 1)
+    store.client.execute_command("XGROUP", "CREATECONSUMER", store.keys.ingress, GROUP, "gone")
+    return lambda: store.ingress.forget("gone")
 
 
 def _unlist(store):
@@ -94,6 +118,9 @@ CASES = {
     "commit": _commit,
     "restore": _restore,
     "dead_letter": _dead_letter,
+    "dead_letter, of the ingress": _ingress_dead_letter,
+    "dead_replay": _dead_replay,
+    "ingress_forget": _ingress_forget,
     "unlist": _unlist,
     "lease_acquire": _acquire,
     "lease_renew": _renew,

@@ -49,6 +49,7 @@ from stepwell.core.view import view
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
 from stepwell.store import queries
+from stepwell.store.catalog import Catalog
 from stepwell.store.inbox import COMMAND_FORMAT, InboxStore
 from stepwell.store.leases import LeaseStore
 from stepwell.store.link import Link
@@ -209,9 +210,10 @@ class World:
         ]
 
     def dead_letters(self) -> list[dict[str, str]]:
-        query = queries.dead(self.keys, 10_000)
-        letters = query.parse(self._link.call(query.commands))
-        return [{n: v.decode(errors="replace") for n, v in letter.fields.items()} for letter in letters]
+        return [
+            {"id": letter.id, "kind": letter.kind, "reason": letter.reason, "fields": str(letter.fields)}
+            for letter in Catalog(self.client, self.keys, self.scripts).dead(10_000)
+        ]
 
     def ended(self, *execution_ids: str) -> bool:
         return all(self.status(each) in TERMINAL for each in execution_ids)

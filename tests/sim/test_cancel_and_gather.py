@@ -112,7 +112,7 @@ def test_a_cancel_between_a_declaration_and_its_start_lets_nothing_start(make_wo
     world.run(lambda: shard.in_memory == ["e1"])
     ref = shard.ref("e1")
     if ref is not None and not world.ledger.runs:
-        ref.tell(m.CommandMail("", "c1", "cancel", b"{}", {}))
+        ref.tell(m.CommandMail("", "c1", "cancel", b"{}"))
     else:
         world.cancel("e1")
     world.run()

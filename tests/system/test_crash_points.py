@@ -158,7 +158,7 @@ def run_killed(stage: Stage, reference: Reference, point: str, number: int) -> s
         ended = trip.until_ended(successor)
         successor.kill()
         check(reference, recorded, before, ended, own.journal.runs())
-        assert trip.client.dead() == []
+        assert trip.client.dead_letters() == []
     except AssertionError as error:
         return f"{name}: {error}"
     finally:

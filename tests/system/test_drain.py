@@ -36,7 +36,7 @@ def test_a_running_step_finishes_and_is_recorded(stage: Stage, number: signal.Si
         stage.worker().ready()
         assert client.result("h1", timeout=60) == [worker.pid, "after!"]
         steps = client.describe("h1")["steps"]
-        assert client.dead() == []
+        assert client.dead_letters() == []
     assert [step["interruptions"] for step in steps] == [0, 0]
     assert stage.journal.attempts("h1", path) == [1]
     assert stage.journal.attempts("h1", "quick") == [1]
@@ -58,7 +58,7 @@ def test_sleepers_and_backoffs_do_not_hold_it_up(stage: Stage) -> None:
         assert client.signal("s1", "anything").applied
         assert client.signal("r1", "anything").applied
         after = [client.describe(each) for each in ("s1", "r1")]
-        assert client.dead() == []
+        assert client.dead_letters() == []
     assert [each["open"] for each in after] == [each["open"] for each in before]
     assert stage.journal.attempts("r1", "resting") == [1]
 
@@ -84,7 +84,7 @@ def test_an_attempt_cut_short_at_the_end_of_the_grace_time_is_not_billed(stage: 
         stage.open("go")
         assert client.result("h1", timeout=60) == [successor.pid, "after!"]
         step = client.describe("h1")["steps"][0]
-        assert client.dead() == []
+        assert client.dead_letters() == []
     assert step["interruptions"] == 0
     assert stage.journal.attempts("h1", path) == [1, 1]
     assert [attempt["n"] for attempt in step["attempts"]] == [1]
@@ -107,7 +107,7 @@ def test_a_second_signal_ends_it_at_once(stage: Stage, first: signal.Signals, se
         stage.open("go")
         successor = stage.worker().ready()
         assert client.result("h1", timeout=60) == [successor.pid, "after!"]
-        assert client.dead() == []
+        assert client.dead_letters() == []
 
 
 @pytest.mark.pain(29, 35)
@@ -128,5 +128,5 @@ def test_commands_that_come_while_it_drains_wait_for_its_successor(stage: Stage)
         assert client.result(late, timeout=60) == 2
         stage.eventually(lambda: client.describe("s1")["status"] == "cancelled", "s1 is cancelled")
         assert cancelled.applied in (None, True)
-        assert client.dead() == []
+        assert client.dead_letters() == []
     assert stage.journal.attempts("c1", "quick") == [1]

@@ -58,7 +58,7 @@ def end_well(stage: Stage, client: Client, worker: WorkerProcess, ids: list[str]
         assert [step["interruptions"] for step in steps] == [0, 0]
         assert stage.journal.attempts(each, "held") == [1]
         assert stage.journal.attempts(each, "quick") == [1]
-    assert client.dead() == []
+    assert client.dead_letters() == []
 
 
 def in_trouble(worker: WorkerProcess, more_than: float = 0.0) -> bool:

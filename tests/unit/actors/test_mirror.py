@@ -80,7 +80,7 @@ def commit(name: str, size: int = 1, lease: str = "mine", partition: int = 3) ->
 
 
 def letter(name: str) -> DeadLetter:
-    return DeadLetter(3, "mine", name, "odd", b"{}", 0)
+    return DeadLetter(3, "mine", name, "malformed", "odd", 0)
 
 
 def names(batches: list[list[Request]]) -> list[list[str]]:

@@ -278,14 +278,6 @@ def test_list_is_a_table_or_json(run: Run) -> None:
 def test_an_empty_list_is_no_output_but_a_remark(run: Run) -> None:
     assert run(FakeClient(list=[]), "list", "--status", "error") == (0, "", "there is no execution of status error\n")
     assert run(FakeClient(list=[]), "list", "--json") == (0, "[]\n", "")
-    assert run(FakeClient(dead=[]), "dead") == (0, "", "there are no dead letters\n")
-
-
-def test_dead_letters_show_their_reason(run: Run) -> None:
-    letter = {"partition": 7, "entry": "1-0", "reason": "no type", "at": 1_767_323_045_000, "fields": {"x": "\x1b[2J"}}
-    _, out, _ = run(FakeClient(dead=[{**letter, "reason": "no \x9b type"}]), "dead")
-    assert r"no \x9b type" in out
-    assert not {"\x1b", "\x9b"} & set(out)
 
 
 def test_show_gives_what_describe_has_as_json(run: Run) -> None:
@@ -329,8 +321,6 @@ def test_help_beside_json_is_help(run: Run) -> None:
 def test_an_error_is_shown_whole_where_no_screen_is_too_narrow(run: Run) -> None:
     failed = step("charge", "failed", 0, attempt(1, 0, 5, "x" * 500))
     assert "x" * 500 in run(FakeClient(describe=view(steps=[failed])), "show", "A1")[1]
-    letter = {"partition": 7, "entry": "1-0", "reason": "no type", "at": 1_767_323_045_000, "fields": "y" * 500}
-    assert "y" * 500 in run(FakeClient(dead=[letter]), "dead")[1]
 
 
 def test_the_package_is_a_program_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

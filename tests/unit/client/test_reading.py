@@ -91,18 +91,7 @@ def test_a_limit_is_a_positive_whole_number(world, limit):
     with pytest.raises(UsageError, match="limit"):
         listed(world, limit=limit)
     with pytest.raises(UsageError, match="limit"):
-        world.run(world.talk.dead(limit))
-
-
-def test_dead_letters_tell_why_and_what(world):
-    for n in range(3):
-        letter = {"reason": f"because {n}", "entry": f"5-{n}", "fields": b'{"type":"odd"}', "at": 7}
-        world.redis.xadd(world.keys.dead(n), letter, id=f"{10 + n}-1")
-    world.redis.xadd(world.keys.dead(0), {"fields": b"\xff", "at": "x"}, id="9000-1")
-    odd, newest, *rest = world.run(world.talk.dead(3))
-    assert newest == {"partition": 2, "entry": "5-2", "reason": "because 2", "at": 7, "fields": {"type": "odd"}}
-    assert (odd["entry"], odd["reason"], odd["at"], odd["fields"]) == ("9000-1", "", None, "\\xff")
-    assert [letter["entry"] for letter in rest] == ["5-1"]
+        world.run(world.talk.dead_letters(limit))
 
 
 def test_living_workers_are_told_with_their_flows(world):

@@ -1,0 +1,222 @@
+"""The Intake: gives entries of the ingress their effects, as a client would, and removes those that have theirs.
+
+Nothing that a user wrote runs here: an entry that ends its shard would come back to end the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stepwell.actors import store_events
+from stepwell.actors.ingress_entries import NotTaken, ToCommand, ToStart, read_ingress
+from stepwell.actors.store_events import StoreObserver
+from stepwell.client.commanding import entry_fields
+from stepwell.client.starting import Start, creation, identity, misfits, taken
+from stepwell.core.clock import Clock
+from stepwell.core.errors import InvalidInput, StoreError
+from stepwell.flow.registry import Registry
+from stepwell.store import queries
+from stepwell.store.ingress import BuryIngress, IngressEntry, IngressStore, order
+from stepwell.store.keys import Keys
+from stepwell.store.link import Link, LinkDown, StoreRefused
+from stepwell.store.replies import Broken, Buried, Created, Exists, Refused
+from stepwell.store.requests import Command, Create
+
+logger = logging.getLogger("stepwell.ingress")
+# A command may come before the start that it belongs to is through; that takes no longer than a claim.
+WAIT_FOR_START_SECONDS: Final = 60.0
+
+Workers = Callable[[], Sequence[Mapping[str, object]]]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What becomes of entries that are taken in together."""
+
+    now_ms: int
+    starts: list[ToStart] = field(default_factory=list)
+    commands: list[ToCommand] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)  # have their effects, or never had one
+    letters: list[BuryIngress] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)  # and are removed
+
+    def bury(self, entry_id: str, kind: str, reason: str) -> None:
+        """Make it a dead letter."""
+        self.letters.append(BuryIngress(entry_id, kind, reason, self.now_ms))
+
+
+class Intake:
+    """`link` writes what becomes of an entry; `workers` tells the heartbeats of the living."""
+
+    def __init__(
+        self,
+        store: IngressStore,
+        link: Link,
+        keys: Keys,
+        registry: Registry,
+        workers: Workers,
+        clock: Clock,
+        observer: StoreObserver,
+    ) -> None:
+        self._store = store
+        self._link = link
+        self._keys = keys
+        self._registry = registry
+        self._workers = workers
+        self._clock = clock
+        self._observer = observer
+        self._since: dict[str, float] = {}  # commands that wait for the start of their execution
+
+    def take_in(self, entries: Sequence[IngressEntry]) -> list[str]:
+        """Write the effects of entries, then remove those that have theirs; their ids.
+
+        What raises (LinkDown, StoreRefused, StoreError) or is not among them can be taken in again.
+        """
+        batch = _Batch(self._clock.now_ms())
+        for entry in entries:
+            self._read(batch, entry)
+        self._start(batch)
+        self._settle(batch)
+        if batch.commands:
+            self._send(batch)
+            self._settle(batch)
+        for entry_id in batch.finished:
+            self._since.pop(entry_id, None)
+        return batch.finished
+
+    def _read(self, batch: _Batch, entry: IngressEntry) -> None:
+        if not entry.fields:
+            batch.done.append(entry.entry_id)  # removed before we came to it
+            return
+        try:
+            asked = read_ingress(entry)
+        except NotTaken as error:
+            batch.bury(entry.entry_id, "malformed", str(error))
+            return
+        if isinstance(asked, ToStart):
+            batch.starts.append(asked)
+        else:
+            batch.commands.append(asked)
+
+    def _settle(self, batch: _Batch) -> None:
+        """Remove what has its effect, and move the rest of what is decided to the dead letters."""
+        self._store.finish(batch.done)
+        batch.finished += batch.done
+        letters, batch.done, batch.letters = batch.letters, [], []
+        for letter, reply in zip(letters, self._link.execute(letters), strict=True):
+            if isinstance(reply, Buried):
+                batch.finished.append(letter.entry_id)
+                if not reply.dup:
+                    self._observer(store_events.DeadLettered(letter.kind, letter.reason))
+            elif not isinstance(reply, Refused):
+                logger.error("entry %s of the ingress can't be buried: %s", letter.entry_id, reply)
+        if letters:
+            first = letters[0]
+            logger.warning(
+                "%d entries of the ingress are dead letters now; the first is %s: %s",
+                len(letters),
+                first.entry_id,
+                first.reason,
+            )
+
+    # Starts.
+
+    def _start(self, batch: _Batch) -> None:
+        fitting = []
+        for asked in batch.starts:
+            problem = self._misfit(asked.start)
+            if problem:
+                batch.bury(asked.entry_id, "input", problem)
+            else:
+                fitting.append(asked)
+        requests = [creation(asked.start, batch.now_ms) for asked in fitting]
+        started = 0
+        for asked, request, reply in zip(fitting, requests, self._link.execute(requests), strict=True):
+            if isinstance(reply, Created):
+                started += 1
+                batch.done.append(asked.entry_id)
+            elif isinstance(reply, Exists):
+                self._exists(batch, asked, request, reply)
+            elif not isinstance(reply, Refused):
+                reason = reply.message if isinstance(reply, Broken) else repr(reply)
+                batch.bury(asked.entry_id, "not applicable", f"execution {asked.start.execution_id}: {reason}")
+        if started:
+            self._observer(store_events.IngressTaken("start", started))
+
+    def _misfit(self, start: Start) -> str:
+        """Why the input fits the flow as no living worker has it; empty if it fits one, or if nobody has the flow."""
+        flow = self._registry.find(start.flow)
+        own: object = None
+        problem = ""
+        if flow is not None:
+            try:
+                flow.input.check(start.input)
+                return ""
+            except InvalidInput as error:
+                problem = str(error)
+            own = {"parameters": dict(flow.input.parameters)}
+        served = [flows for flows in (worker.get("flows") for worker in self._workers()) if isinstance(flows, dict)]
+        others = [flows[start.flow] for flows in served if start.flow in flows and flows[start.flow] != own]
+        elsewhere = misfits(start, others)
+        return "" if others and not elsewhere else problem or elsewhere
+
+    def _exists(self, batch: _Batch, asked: ToStart, request: Create, found: Exists) -> None:
+        flow, there = found.flow, found.input_hash
+        if not (flow and there):
+            query = queries.heads(self._keys, [asked.start.execution_id], ["meta"])
+            flow, there = identity(query.parse(self._link.call(query.commands))[0])
+        problem = taken(asked.start, request.input_hash, flow, there)
+        if problem:
+            batch.bury(asked.entry_id, "id taken", problem)
+        else:
+            batch.done.append(asked.entry_id)
+
+    # Commands.
+
+    def _send(self, batch: _Batch) -> None:
+        ready = self._ready(batch)
+        sends: list[Command] = []
+        for asked in ready:
+            fields = entry_fields(asked.verb, asked.execution_id, asked.command_id, asked.data, batch.now_ms)
+            sends += queries.send(self._keys, self._keys.partition_of(asked.execution_id), fields).commands
+        try:
+            self._link.call(sends)
+        except (LinkDown, StoreRefused):
+            raise
+        except StoreError:
+            # One inbox is broken: the others get theirs. What is sent twice carries the same command id.
+            ready = [asked for asked, send in zip(ready, sends, strict=True) if self._sent(batch, asked, send)]
+        batch.done += [asked.entry_id for asked in ready]
+        verbs = [asked.verb for asked in ready]
+        for verb in sorted(set(verbs)):
+            self._observer(store_events.IngressTaken(verb, verbs.count(verb)))
+
+    def _sent(self, batch: _Batch, asked: ToCommand, send: Command) -> bool:
+        try:
+            self._link.call([send])
+        except (LinkDown, StoreRefused):
+            raise
+        except StoreError as error:
+            batch.bury(asked.entry_id, "not applicable", f"{asked.verb} of {asked.execution_id}: {error}")
+            return False
+        return True
+
+    def _ready(self, batch: _Batch) -> list[ToCommand]:
+        """Commands that may go: to executions that are there, or that nothing older can bring any more."""
+        query = queries.heads(self._keys, [asked.execution_id for asked in batch.commands], ["status"])
+        heads = query.parse(self._link.call(query.commands))
+        early = [asked.entry_id for asked, head in zip(batch.commands, heads, strict=True) if not head]
+        if not early:
+            return batch.commands
+        oldest = self._store.oldest()
+        waiting = {entry_id for entry_id in early if self._waits(entry_id, oldest)}
+        return [asked for asked in batch.commands if asked.entry_id not in waiting]
+
+    def _waits(self, entry_id: str, oldest: str | None) -> bool:
+        if oldest is None or order(oldest) >= order(entry_id):
+            return False
+        now = self._clock.monotonic()
+        return now - self._since.setdefault(entry_id, now) < WAIT_FOR_START_SECONDS

@@ -1,0 +1,188 @@
+"""`dead list | show | replay | drop`: what could not be applied, and what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_format
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stepwell.cli.looking import Limit
+from stepwell.cli.session import Data, Json, Redis, Session, Verbose, columns, open_client, session
+from stepwell.cli.timeline import utc
+from stepwell.core.errors import UnknownLetter, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stepwell.client.client import Client
+
+__all__ = ["add_to", "drop", "listing", "replay", "show"]
+
+LetterIds = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="Letters, as `dead list` names them.", show_default=False)
+]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="WORDS", help="Only those with these words in their reason or kind.")
+]
+Partition = Annotated[
+    str | None, typer.Option("--partition", metavar="N", help="Only those of partition N, or of the `ingress`.")
+]
+All = Annotated[bool, typer.Option("--all", help="All that --reason and --partition choose, not those of given ids.")]
+
+ALL_MAX = 1_000_000
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    group = typer.Typer(
+        name="dead",
+        help="Look at commands and starts that could not be applied; replay or drop them.",
+        no_args_is_help=True,
+        epilog='Examples:\n\nstepwell dead list\n\nstepwell dead replay --all --reason "no such execution"',
+    )
+    group.command(name="list", epilog='Example:\n\nstepwell dead list --reason "no such execution"')(listing)
+    group.command(epilog="Example:\n\nstepwell dead show 7:1795970866600-0")(show)
+    group.command(
+        epilog="Examples:\n\nstepwell dead replay 7:1795970866600-0\n\nstepwell dead replay --all --partition ingress"
+    )(replay)
+    group.command(epilog="Example:\n\nstepwell dead drop --all --reason malformed")(drop)
+    app.add_typer(group)
+
+
+def listing(
+    context: typer.Context,
+    reason: Reason = None,
+    partition: Partition = None,
+    limit: Limit = 100,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """List dead letters, newest first, with the reason of each."""
+    own = session(context)
+    with open_client(redis, data) as client:
+        found = client.dead_letters(limit, reason=reason, partition=partition)
+    if own.json:
+        own.answer_json(found)
+        return
+    if not found:
+        own.remark("there are no dead letters" if reason is None and partition is None else "there are no such letters")
+        return
+    rows = [["ID", "AT", "KIND", "REASON", "WHAT"]]
+    rows += [[e["id"], _at(e["at"]), e["kind"], e["reason"], _compact(e["fields"])] for e in found]
+    own.answer_lines(columns(rows, own.text_width))
+    if len(found) == limit:
+        own.remark(f"the newest {limit}; --limit shows more")
+
+
+def show(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(metavar="ID", help="A letter, as `dead list` names it.")],
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show a dead letter with all that its entry held."""
+    own = session(context)
+    with open_client(redis, data) as client:
+        found = client.dead_letter(id)
+    if own.json:
+        own.answer_json(found)
+        return
+    place = "the ingress" if found["partition"] is None else f"the inbox of partition {found['partition']}"
+    lines = [("letter", found["id"]), ("reason", f"{found['reason']} ({found['kind']})"), ("buried", _at(found["at"]))]
+    lines += [("entry", f"{found['entry']} of {place}"), *((f"  {n}", _text(v)) for n, v in found["fields"].items())]
+    own.answer_lines([[(f"{name:<12}", "dim"), (value, "")] for name, value in lines])
+    cut = found["cut"]
+    own.remark("only a part of the entry is kept" if cut else f"to do: stepwell dead replay {id}, or drop {id}")
+
+
+def replay(
+    context: typer.Context,
+    ids: LetterIds = None,
+    every: All = False,
+    reason: Reason = None,
+    partition: Partition = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Send letters again: each goes back to where it came from and is applied as if it came now."""
+    chosen = _Choice(ids or [], every, reason, partition)
+    _each(session(context), redis, data, chosen, "replayed", lambda client: client.replay_letter)
+
+
+def drop(
+    context: typer.Context,
+    ids: LetterIds = None,
+    every: All = False,
+    reason: Reason = None,
+    partition: Partition = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Remove letters for good."""
+    chosen = _Choice(ids or [], every, reason, partition)
+    _each(session(context), redis, data, chosen, "dropped", lambda client: client.drop_letter)
+
+
+class _Choice:
+    """Which letters a command is about: some ids, or all that fit. Raises UsageError where that is not said clearly."""
+
+    def __init__(self, ids: list[str], every: bool, reason: str | None, partition: str | None) -> None:
+        if bool(ids) == every:
+            raise UsageError("name letters, or give --all (with --reason or --partition: all of those)")
+        if ids and (reason is not None or partition is not None):
+            raise UsageError("--reason and --partition choose among --all: leave them out, or the ids")
+        self._ids = ids
+        self._reason = reason
+        self._partition = partition
+
+    def each(self, client: Client, act: Callable[[str], None]) -> list[str]:
+        """Do it to each of them, the oldest first where all are taken: an order that was meant is kept."""
+        if self._ids:
+            for letter_id in self._ids:
+                act(letter_id)
+            return self._ids
+        done = []
+        for letter in reversed(client.dead_letters(ALL_MAX, reason=self._reason, partition=self._partition)):
+            with contextlib.suppress(UnknownLetter):  # somebody else was faster
+                act(letter["id"])
+                done.append(str(letter["id"]))
+        return done
+
+
+def _each(
+    own: Session,
+    redis: str | None,
+    data: Path | None,
+    chosen: _Choice,
+    done: str,
+    act: Callable[[Client], Callable[[str], None]],
+) -> None:
+    with open_client(redis, data) as client:
+        ids = chosen.each(client, act(client))
+    if own.json:
+        own.answer_json({done: ids})
+        return
+    own.answer(f"{done} {len(ids)} dead letters" if len(ids) != 1 else f"{done} {ids[0]}")
+
+
+def _at(at: int | None) -> str:
+    return "" if at is None else utc(at)
+
+
+def _compact(value: object) -> str:
+    return json_format.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _compact(value)

@@ -1,0 +1,140 @@
+"""`stepwell dead`: what goes to the client, what is printed, and which letters a command is about."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stepwell.cli import dead, main
+from stepwell.core.errors import UnknownLetter
+
+LETTER = {
+    "id": "7:1-0",
+    "partition": 7,
+    "kind": "malformed",
+    "reason": "no type",
+    "entry": "1-0",
+    "at": 1_767_323_045_000,
+    "cut": False,
+    "fields": {"x": "1", "data": {"n": 1}},
+}
+
+
+class FakeClient:
+    """Has some letters; remembers what was done to them."""
+
+    def __init__(self, *letters: dict[str, Any]) -> None:
+        self.letters = list(letters)
+        self.asked: list[Any] = []
+        self.gone: set[str] = set()
+
+    def dead_letters(self, limit: int, **filters: Any) -> list[dict[str, Any]]:
+        self.asked.append((limit, filters))
+        return self.letters[:limit]
+
+    def dead_letter(self, letter_id: str) -> dict[str, Any]:
+        self.asked.append(letter_id)
+        return self.letters[0]
+
+    def replay_letter(self, letter_id: str) -> None:
+        self._do("replay", letter_id)
+
+    def drop_letter(self, letter_id: str) -> None:
+        self._do("drop", letter_id)
+
+    def _do(self, what: str, letter_id: str) -> None:
+        if letter_id in self.gone:
+            raise UnknownLetter(f"there is no dead letter {letter_id} (any more)")
+        self.asked.append((what, letter_id))
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`run(client, *arguments)` gives the exit code, stdout and stderr."""
+
+    def running(client: FakeClient, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(dead, "open_client", lambda *_: client)
+        code = main(["dead", *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return running
+
+
+def test_letters_are_listed_with_their_reasons(run: Any) -> None:
+    client = FakeClient(LETTER, {**LETTER, "id": "ingress:1-0", "partition": None})
+    code, out, err = run(client, "list", "--reason", "type", "--partition", "7")
+    assert (code, err) == (0, "")
+    heading, first, second = out.splitlines()
+    assert heading.split() == ["ID", "AT", "KIND", "REASON", "WHAT"]
+    assert first.split(None, 2)[:2] == ["7:1-0", "2026-01-02T03:04:05.000Z"]
+    assert first.endswith('{"x":"1","data":{"n":1}}')
+    assert second.startswith("ingress:1-0")
+    assert client.asked == [(100, {"reason": "type", "partition": "7"})]
+    assert json.loads(run(client, "list", "--json")[1]) == client.letters
+
+
+def test_letters_do_not_steer_the_terminal(run: Any) -> None:
+    odd = {**LETTER, "reason": "no \x9b type", "fields": {"x": "\x1b[2J"}}
+    for command in (["list"], ["show", "7:1-0"]):
+        _, out, _ = run(FakeClient(odd), *command)
+        assert r"no \x9b type" in out
+        assert not {"\x1b", "\x9b"} & set(out)
+
+
+def test_where_nothing_is_listed_a_remark_says_so(run: Any) -> None:
+    assert run(FakeClient(), "list") == (0, "", "there are no dead letters\n")
+    assert run(FakeClient(), "list", "--reason", "x") == (0, "", "there are no such letters\n")
+    assert run(FakeClient(), "list", "--json") == (0, "[]\n", "")
+
+
+def test_a_long_list_says_that_it_is_cut(run: Any) -> None:
+    assert "--limit shows more" in run(FakeClient(LETTER, LETTER), "list", "--limit", "2")[2]
+
+
+def test_a_letter_is_shown_whole(run: Any) -> None:
+    client = FakeClient({**LETTER, "fields": {"payload": "y" * 500, "data": {"n": 1}}})
+    code, out, err = run(client, "show", "7:1-0")
+    assert code == 0
+    assert client.asked == ["7:1-0"]
+    for words in ("no type (malformed)", "1-0 of the inbox of partition 7", "y" * 500, '{"n":1}'):
+        assert words in out
+    assert err == "to do: stepwell dead replay 7:1-0, or drop 7:1-0\n"
+    assert "only a part" in run(FakeClient({**LETTER, "cut": True}), "show", "7:1-0")[2]
+    assert json.loads(run(client, "show", "7:1-0", "--json")[1]) == client.letters[0]
+
+
+@pytest.mark.parametrize(("command", "said"), [("replay", "replayed"), ("drop", "dropped")])
+def test_letters_are_named_one_by_one_or_all_at_once(run: Any, command: str, said: str) -> None:
+    client = FakeClient({**LETTER, "id": "7:3-0"}, {**LETTER, "id": "7:2-0"}, {**LETTER, "id": "7:1-0"})
+    assert run(client, command, "7:1-0") == (0, f"{said} 7:1-0\n", "")
+    assert run(client, command, "7:1-0", "7:2-0") == (0, f"{said} 2 dead letters\n", "")
+    client.asked.clear()
+    client.gone.add("7:2-0")
+    assert run(client, command, "--all", "--reason", "type", "--json")[1] == f'{{"{said}": ["7:1-0", "7:3-0"]}}\n'
+    assert client.asked[0][1] == {"reason": "type", "partition": None}
+    assert client.asked[1:] == [(command, "7:1-0"), (command, "7:3-0")], "the oldest first"
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+@pytest.mark.parametrize("choice", [[], ["7:1-0", "--all"], ["7:1-0", "--reason", "x"], ["--partition", "7"]])
+def test_what_is_not_clearly_chosen_is_refused(run: Any, command: str, choice: list[str]) -> None:
+    client = FakeClient(LETTER)
+    code, out, err = run(client, command, *choice)
+    assert (code, out) == (2, "")
+    assert "--all" in err
+    assert client.asked == []
+
+
+def test_a_letter_that_is_not_there_exits_with_2(run: Any) -> None:
+    client = FakeClient(LETTER)
+    client.gone.add("7:1-0")
+    code, _, err = run(client, "replay", "7:1-0")
+    assert (code, err) == (2, "stepwell: there is no dead letter 7:1-0 (any more)\n")
