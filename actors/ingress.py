@@ -17,7 +17,7 @@ from stepwell.core.errors import StoreError
 from stepwell.store.ingress import START, IngressEntry, IngressStore
 
 logger = logging.getLogger("stepwell.ingress")
-BLOCK_MS: Final = 2000
+BLOCK_MS: Final = 500
 READ_COUNT: Final = 100
 # While so many entries can't be finished no others are taken up.
 LEFT_MAX: Final = 1000

@@ -20,7 +20,6 @@ from stepwell.core.errors import InvalidInput, StoreError
 from stepwell.flow.registry import Registry
 from stepwell.store import queries
 from stepwell.store.ingress import BuryIngress, IngressEntry, IngressStore, order
-from stepwell.store.keys import Keys
 from stepwell.store.link import Link, LinkDown, StoreRefused
 from stepwell.store.replies import Broken, Buried, Created, Exists, Refused
 from stepwell.store.requests import Command, Create
@@ -55,7 +54,6 @@ class Intake:
         self,
         store: IngressStore,
         link: Link,
-        keys: Keys,
         registry: Registry,
         workers: Workers,
         clock: Clock,
@@ -63,7 +61,7 @@ class Intake:
     ) -> None:
         self._store = store
         self._link = link
-        self._keys = keys
+        self._keys = link.keys
         self._registry = registry
         self._workers = workers
         self._clock = clock

@@ -30,7 +30,10 @@ PARK_REASONS = frozenset({PARK_DIVERGED, PARK_NOT_DEPLOYED, PARK_UNREADABLE, PAR
 ENDS = frozenset({COMPLETED, ERROR, CANCELLED})
 COMMANDS = frozenset({"signal", "cancel", "retry"})
 REPLIES = frozenset({"ok", "dup", "fenced", "conflict", "refused", "broken"})
-DEAD_LETTER_KINDS = frozenset({"malformed", "no such execution", "not applicable", "kills its shard"})
+DEAD_LETTER_KINDS = frozenset(
+    {"malformed", "no such execution", "not applicable", "kills its shard", "input", "id taken"}
+)
+INGRESS_KINDS = frozenset({"start", "signal", "cancel", "retry"})
 
 BACKOFF_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 LATENESS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -128,7 +131,8 @@ class Metrics:
         self.sweep_found = self._counter(
             "sweep_found", "Inbox entries and due executions that nobody held: a fault, or a bug.", "kind"
         )
-        self.dead_letters = self._counter("dead_letters", "Commands that could not be applied, by reason.", "reason")
+        self.dead_letters = self._counter("dead_letters", "Entries that could not be applied, by reason.", "reason")
+        self.ingress = self._counter("ingress", "Entries of the ingress that had their effect, by type.", "type")
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(f"stepwell_{name}", meaning, labels, registry=self.registry)

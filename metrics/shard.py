@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stepwell.metrics.names import DEAD_LETTER_KINDS, Metrics, one_of
+from stepwell.metrics.names import DEAD_LETTER_KINDS, INGRESS_KINDS, Metrics, one_of
 from stepwell.store.replies import Broken, Committed, Conflict, Fenced, Refused
 
 __all__ = ["ShardGauges"]
@@ -77,6 +77,10 @@ class ShardGauges:
         """A sweep found inbox entries and due executions that nobody held."""
         self._metrics.sweep_found.labels("entries").inc(entries)
         self._metrics.sweep_found.labels("executions").inc(executions)
+
+    def taken_in(self, kind: str, count: int) -> None:
+        """Entries of the ingress had their effect."""
+        self._metrics.ingress.labels(one_of(kind, INGRESS_KINDS)).inc(count)
 
     def dead_lettered(self, kind: str) -> None:
         """A command could not be applied; `kind` is the short reason."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import redis
 
 from stepwell.core.errors import StoreError
 from stepwell.store.keys import Keys
@@ -73,19 +72,19 @@ class BuryIngress(msgspec.Struct):
 class IngressStore:
     """Reads the ingress as one consumer of its group. Raises LinkDown, StoreRefused or StoreError."""
 
-    def __init__(self, client: redis.Redis, keys: Keys, scripts: Scripts, consumer: str) -> None:
-        self.link = Link(client, keys, scripts)
-        self._keys = keys
-        self._scripts = scripts
+    def __init__(self, link: Link, consumer: str) -> None:
+        self._link = link
+        self._keys = link.keys
+        self._scripts = link.scripts
         self._consumer = consumer
-        timeout = client.get_connection_kwargs().get("socket_timeout")
+        timeout = link.client.get_connection_kwargs().get("socket_timeout")
         self.block_ms_max = int(timeout * 1000 * _BLOCK_SHARE) if timeout else 60_000
         """The longest that `read` blocks: longer would look like a dead connection."""
 
     def ensure(self) -> None:
         """Makes the stream and its group where they are not there; what lies in the stream already is for us."""
         try:
-            self.link.call([["XGROUP", "CREATE", self._keys.ingress, GROUP, "0", "MKSTREAM"]])
+            self._link.call([["XGROUP", "CREATE", self._keys.ingress, GROUP, "0", "MKSTREAM"]])
         except StoreError as error:
             if "BUSYGROUP" not in str(error):
                 raise
@@ -172,7 +171,7 @@ class IngressStore:
     def _call(self, commands: Sequence[Command]) -> list[object]:
         """Somebody may have removed the stream or its group: then it is made again, and asked once more."""
         try:
-            return self.link.call(commands)
+            return self._link.call(commands)
         except (LinkDown, StoreRefused):
             raise
         except StoreError as error:
@@ -181,7 +180,7 @@ class IngressStore:
             ):
                 raise
         self.ensure()
-        return self.link.call(commands)
+        return self._link.call(commands)
 
 
 def order(entry_id: str) -> tuple[int, int]:

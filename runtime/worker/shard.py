@@ -19,6 +19,8 @@ from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.actors.healing import Healer
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
+from stepwell.actors.ingress import Ingress
+from stepwell.actors.intake import Intake
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.kit.scheduler import ThreadScheduler
 from stepwell.actors.kit.service import LoopThread
@@ -35,6 +37,7 @@ from stepwell.core.limits import Limits
 from stepwell.core.redact import redact
 from stepwell.flow.registry import Registry
 from stepwell.store.inbox import InboxStore
+from stepwell.store.ingress import IngressStore
 from stepwell.store.leases import Grant, LeaseStore
 from stepwell.store.link import Link
 from stepwell.store.namespace import Namespace, remember
@@ -87,7 +90,7 @@ class RunningShard:
         self.holdings = Holdings(self.clock.monotonic)
         self.scheduler = ThreadScheduler(self.clock, self._crashed, parts.on_dead_letter, parts.box)
         self._observer = parts.observer
-        clients = {name: parts.connect(name) for name in ("mirror", "inbox", "leases")}
+        clients = {name: parts.connect(name) for name in ("mirror", "inbox", "leases", "ingress")}
         self._clients = list(clients.values())
         owner = Owner(parts.shard_id, incarnation, host_info())
         self._link = Link(clients["leases"], keys, scripts)
@@ -122,6 +125,7 @@ class RunningShard:
             self._stopping.wait,
             self._leases.hurry,
         )
+        self._ingress = self._build_ingress(Link(clients["ingress"], keys, scripts))
         self._context = Shard(
             clock=self.clock,
             keys=keys,
@@ -141,6 +145,7 @@ class RunningShard:
             LoopThread("stepwell-inbox", self._reader.run_once, self._crashed, self._stopping.set),
             LoopThread("stepwell-leases", self._leases.run_once, self._crashed, self._leases.wake),
         ]
+        self._ingress_loop = LoopThread("stepwell-ingress", self._ingress.run_once, self._crashed, self._stopping.set)
         self.commits = 0
         """Commits that Redis has acknowledged."""
         self._ticked = self.clock.monotonic()
@@ -153,6 +158,14 @@ class RunningShard:
         leases.seqs = seqs
         leases.on_gained = self._gained
         leases.on_lost = self._reader.lost
+    def _build_ingress(self, link: Link) -> Ingress:
+        parts = self._parts
+        store = IngressStore(link, parts.shard_id)
+        workers = WorkerRegistry(link.client, link.keys, link.scripts)
+        intake = Intake(
+            store, link, parts.registry, lambda: workers.living(self.clock.now_ms()), self.clock, parts.observer
+        )
+        return Ingress(store, intake, self.clock, self._stopping.wait)
 
     def start(self) -> None:
         """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
@@ -169,7 +182,7 @@ class RunningShard:
         self._leases.dispatcher = shard.dispatcher
         self.runner.begin()
         self._leases.round()
-        for loop in self._loops:
+        for loop in (*self._loops, self._ingress_loop):
             loop.start()
 
     @property
@@ -203,6 +216,7 @@ class RunningShard:
         """
         mirror_loop, inbox_loop, _ = self._loops
         self._context.dispatcher.tell(Drain())
+        self._ingress_loop.stop(0.0)  # it ends while others are waited for
         inbox_loop.stop(STOP_SECONDS)
         idle = threading.Event()
         self.runner.close_intake(idle.set)
@@ -230,6 +244,7 @@ class RunningShard:
         mirror_loop, inbox_loop, lease_loop = self._loops
         self._stopping.set()
         inbox_loop.stop(STOP_SECONDS)
+        self._ingress_loop.stop(STOP_SECONDS)
         lease_loop.stop(STOP_SECONDS)
         if not self.scheduler.stop(STOP_SECONDS):
             logger.warning("the actors did not stop within %g s", STOP_SECONDS)
@@ -240,6 +255,7 @@ class RunningShard:
     def _release(self) -> None:
         try:
             self._leases.release()
+            self._ingress.leave()
             self._workers.remove(self._parts.shard_id)
         except StoreError as error:
             lapse = TTL_MS // 1000

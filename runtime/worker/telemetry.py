@@ -57,6 +57,8 @@ class Telemetry:
                 gauges.swept(event.entries, event.executions)
             case store_events.DeadLettered():
                 gauges.dead_lettered(event.kind)
+            case store_events.IngressTaken():
+                gauges.taken_in(event.kind, event.count)
             case store_events.ActorFailed():
                 gauges.actor_failed(event.parked)
 

@@ -95,7 +95,7 @@ class Store:
         self.leases = LeaseStore(self.client, self.keys, self.scripts)
         self.inbox = InboxStore(self.client, self.keys, self.scripts)
         self.catalog = Catalog(self.client, self.keys, self.scripts)
-        self.ingress = IngressStore(self.client, self.keys, self.scripts, "w/0")
+        self.ingress = IngressStore(self.link, "w/0")
         self.workers = WorkerRegistry(self.client, self.keys, self.scripts)
         self.now, self.lease = NOW, LEASE
 

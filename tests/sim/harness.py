@@ -31,6 +31,8 @@ from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.actors.healing import Healer
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
+from stepwell.actors.ingress import Ingress
+from stepwell.actors.intake import Intake
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.kit.scheduler import ActorCrashed, VirtualScheduler
@@ -48,9 +50,10 @@ from stepwell.core.status import TERMINAL
 from stepwell.core.view import view
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
-from stepwell.store import queries
+from stepwell.store import letters, queries
 from stepwell.store.catalog import Catalog
 from stepwell.store.inbox import COMMAND_FORMAT, InboxStore
+from stepwell.store.ingress import IngressStore
 from stepwell.store.leases import LeaseStore
 from stepwell.store.link import Link
 from stepwell.store.namespace import open_namespace
@@ -98,6 +101,7 @@ class World:
         self.random = None if seed is None else random.Random(seed)
         self.hurried: set[str] = set()  # executions whose backoffs somebody may have ended by hand
         self.checks: list[Callable[[], None]] = []
+        self.offers: list[dict[str, Any]] = []  # heartbeats of workers elsewhere
         self.lease_ttl_ms = LONG_TTL_MS
         self.renew_seconds = LONG_RENEW_SECONDS
         self._link = Link(self.client, self.keys, self.scripts)
@@ -202,18 +206,26 @@ class World:
         return found
 
     def inbox(self) -> list[dict[str, str]]:
+        return self.inbox_of(*range(self.keys.partitions))
+
+    def inbox_of(self, *partitions: int) -> list[dict[str, str]]:
         store = InboxStore(self.client, self.keys, self.scripts)
-        after = dict.fromkeys(range(self.keys.partitions), "0-0")
         return [
             {name: value.decode(errors="replace") for name, value in entry.fields.items()}
-            for entry in store.read(after, None, 100_000)
+            for entry in store.read(dict.fromkeys(partitions, "0-0"), None, 100_000)
         ]
 
     def dead_letters(self) -> list[dict[str, str]]:
         return [
-            {"id": letter.id, "kind": letter.kind, "reason": letter.reason, "fields": str(letter.fields)}
+            {"entry": letter.entry, "kind": letter.kind, "reason": letter.reason, "fields": str(letter.fields)}
             for letter in Catalog(self.client, self.keys, self.scripts).dead(10_000)
         ]
+
+    def replay_letters(self) -> None:
+        """Send all dead letters again, the oldest first."""
+        for letter in reversed(Catalog(self.client, self.keys, self.scripts).dead(10_000)):
+            query = letters.replay(self.keys, self.scripts, letter.source, letter.letter_id)
+            query.parse(self._link.call(query.commands))
 
     def ended(self, *execution_ids: str) -> bool:
         return all(self.status(each) in TERMINAL for each in execution_ids)
@@ -293,6 +305,7 @@ class SimShard:
         limits: Limits | None = None,
         failpoints: Failpoints = NO_FAILPOINTS,
         flows: Iterable[FlowLike] | None = None,
+        ingress: bool = False,
     ) -> None:
         limits = Limits(running=max_running) if limits is None else limits
         self.world = world
@@ -339,11 +352,20 @@ class SimShard:
             box=self.box,
             limits=limits,
         )
+        self.ingress = self._build_ingress() if ingress else None
+        self._ingress_until = 0.0
         self.leases.mirror = self.mirror
         self.leases.seqs = seqs
         self.leases.on_settled = lambda sent: self.context.healer.tell(m.Settled(sent))
         self.leases.on_gained = lambda grant: self.reader.gained(grant.partition)
         self.leases.on_lost = self.reader.lost
+
+    def _build_ingress(self) -> Ingress:
+        link = self._sim_link("ingress")
+        store = IngressStore(link, f"w{self.name}/0")
+        workers = self.world.offers
+        intake = Intake(store, link, self.context.registry, lambda: workers, self.clock, self.world.store_events.append)
+        return Ingress(store, intake, self.clock, self._pause_ingress)
 
     def _build_leases(self) -> Leases:
         world = self.world
@@ -434,6 +456,12 @@ class SimShard:
         renews = self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down or self.leases._suspects
         if renews and "leases" not in self.paused:
             dues.append(self.leases.next_at)
+        if (
+            self.ingress is not None
+            and "ingress" not in self.paused
+            and self.world.client.xlen(self.world.keys.ingress)
+        ):
+            dues.append(max(self.ingress.next_at, self._ingress_until))
         if self.holdings.partitions() and self._reader_until > self.clock.monotonic():
             dues.append(self._reader_until)
         return min((due for due in dues if due is not None), default=None)
@@ -446,6 +474,7 @@ class SimShard:
         worked = self._mirror_round() or worked
         worked = self._lease_round() or worked
         self._read_round()
+        worked = self._ingress_round() or worked
         return worked or bool(self.scheduler._runnable)
 
     def random_round(self, chance: random.Random) -> bool:
@@ -456,6 +485,7 @@ class SimShard:
             self._mirror_round,
             self._lease_round,
             self._read_round,
+            self._ingress_round,
         ]
         chance.shuffle(parts)
         return any(part() for part in parts)
@@ -479,6 +509,18 @@ class SimShard:
             return False
         self.reader.run_once(None)
         return bool(self.scheduler._runnable)
+
+    def _ingress_round(self) -> bool:
+        if self.ingress is None or self._draining or "ingress" in self.paused:
+            return False
+        if self.clock.monotonic() < self._ingress_until:
+            return False
+        before = self.world.client.xlen(self.world.keys.ingress)
+        self.ingress.run_once(None)
+        return self.world.client.xlen(self.world.keys.ingress) < before
+
+    def _pause_ingress(self, seconds: float) -> None:
+        self._ingress_until = self.clock.monotonic() + seconds
 
     def _pause_mirror(self, seconds: float) -> None:
         self._mirror_until = self.clock.monotonic() + seconds
