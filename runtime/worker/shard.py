@@ -158,6 +158,7 @@ class RunningShard:
         leases.seqs = seqs
         leases.on_gained = self._gained
         leases.on_lost = self._reader.lost
+
     def _build_ingress(self, link: Link) -> Ingress:
         parts = self._parts
         store = IngressStore(link, parts.shard_id)
