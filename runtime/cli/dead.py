@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json as json_format
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -184,5 +184,5 @@ def _compact(value: object) -> str:
     return json_format.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else _compact(value)

@@ -89,13 +89,13 @@ class InputModel:
         """
         if self._inert is None:
             hints = _hints(self._fn)
-            self._inert = not any(_runs_code(hints.get(name, Any)) for name in self.parameters)
+            self._inert = not any(_runs_code(hints.get(name, object)) for name in self.parameters)
         if self._inert:
             self.decode(raw)
         else:
             self._named(raw)
 
-    def _named(self, raw: bytes) -> Any:
+    def _named(self, raw: bytes) -> dict[str, object]:
         """The plain values of an input that has the right names."""
         try:
             given = codec.decode_plain(raw)
@@ -104,6 +104,7 @@ class InputModel:
         problem = misfit(self._flow, self.parameters, given)
         if problem:
             raise InvalidInput(problem)
+        assert isinstance(given, dict)
         return given
 
     def prepare(self) -> None:
@@ -138,7 +139,7 @@ class InputModel:
         return self._decoder
 
 
-def _runs_code(annotation: Any) -> bool:
+def _runs_code(annotation: object) -> bool:
     """Whether decoding a value of this type may run code that belongs to the type."""
     try:
         return _is_active(msgspec.inspect.type_info(annotation), ())
@@ -181,7 +182,7 @@ def _foreign(info: object, inside: tuple[object, ...]) -> str:
     return next(filter(None, (_foreign(part, (*inside, cls)) for part in _parts(info, required))), "")
 
 
-def _parts(info: object, fields: Iterable[Any]) -> list[object]:
+def _parts(info: object, fields: Iterable[msgspec.inspect.Field]) -> list[object]:
     """The types that a type is made of, with those of some of its fields."""
     parts: list[object] = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type")]
     parts += getattr(info, "item_types", ())
