@@ -88,7 +88,7 @@ class InputModel:
             InvalidInput: it does not fit.
         """
         if self._inert is None:
-            hints = _hints(self._fn)
+            hints = hints_of(self._fn)
             self._inert = not any(_runs_code(hints.get(name, object)) for name in self.parameters)
         if self._inert:
             self.decode(raw)
