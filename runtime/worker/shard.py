@@ -125,7 +125,6 @@ class RunningShard:
             self._stopping.wait,
             self._leases.hurry,
         )
-        self._ingress = self._build_ingress(Link(clients["ingress"], keys, scripts))
         self._context = Shard(
             clock=self.clock,
             keys=keys,
@@ -145,7 +144,7 @@ class RunningShard:
             LoopThread("stepwell-inbox", self._reader.run_once, self._crashed, self._stopping.set),
             LoopThread("stepwell-leases", self._leases.run_once, self._crashed, self._leases.wake),
         ]
-        self._ingress_loop = LoopThread("stepwell-ingress", self._ingress.run_once, self._crashed, self._stopping.set)
+        self._ingress, self._ingress_loop = self._build_ingress(Link(clients["ingress"], keys, scripts))
         self.commits = 0
         """Commits that Redis has acknowledged."""
         self._ticked = self.clock.monotonic()
@@ -159,14 +158,15 @@ class RunningShard:
         leases.on_gained = self._gained
         leases.on_lost = self._reader.lost
 
-    def _build_ingress(self, link: Link) -> Ingress:
+    def _build_ingress(self, link: Link) -> tuple[Ingress, LoopThread]:
         parts = self._parts
         store = IngressStore(link, parts.shard_id)
         workers = WorkerRegistry(link.client, link.keys, link.scripts)
         intake = Intake(
             store, link, parts.registry, lambda: workers.living(self.clock.now_ms()), self.clock, parts.observer
         )
-        return Ingress(store, intake, self.clock, self._stopping.wait)
+        ingress = Ingress(store, intake, self.clock, self._stopping.wait)
+        return ingress, LoopThread("stepwell-ingress", ingress.run_once, self._crashed, self._stopping.set)
 
     def start(self) -> None:
         """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
