@@ -92,13 +92,12 @@ class RunningShard:
         self._observer = parts.observer
         clients = {name: parts.connect(name) for name in ("mirror", "inbox", "leases", "ingress")}
         self._clients = list(clients.values())
-        owner = Owner(parts.shard_id, incarnation, host_info())
         self._link = Link(clients["leases"], keys, scripts)
         self._workers = WorkerRegistry(clients["leases"], keys, scripts)
         self._forget_due = 0.0
         self._leases = Leases(
             LeaseStore(clients["leases"], keys, scripts),
-            owner,
+            Owner(parts.shard_id, incarnation, host_info()),
             self.holdings,
             self.clock,
             parts.namespace.partitions,
