@@ -230,7 +230,7 @@ def test_garbage_in_the_ingress_becomes_dead_letters_with_reasons_and_the_rest_g
     assert len(world.statuses()["completed"]) == len(GARBAGE)
     assert len(world.of_type(store_events.DeadLettered)) == len(GARBAGE)
     assert world.of_type(store_events.ActorFailed) == []
-    assert shard.scheduler.living == [":supervisor", ":dispatcher"]
+    assert shard.in_memory == []
 
 
 @pytest.mark.pain(31)
