@@ -96,7 +96,7 @@ class Dispatcher(PooledActor):
             return False
         strike = self._suspicions.entry(entry.partition, entry.entry_id)
         if strike is not None and (why := why_buried(strike)):
-            self._bury(entry.partition, entry.entry_id, entry.fields, "kills its shard", why)
+            self._bury(entry.partition, entry.entry_id, "kills its shard", why)
             self._forgive(entry.partition, [f"e:{entry.entry_id}"])
             return True
         try:
