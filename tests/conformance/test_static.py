@@ -228,5 +228,4 @@ def test_a_commit_names_only_the_keys_it_uses():
     assert plain.args(keys, scripts)[2] == 9
     plain.forget = "x"
     assert plain.args(keys, scripts)[2] == 10
-    assert DeadLetter(0, "l", "1-1", "r", b"", 1).args(keys, scripts)[2] == 3
     assert DeadLetter(0, "l", "1-1", "k", "r", 1).args(keys, scripts)[2] == 3

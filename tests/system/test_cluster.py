@@ -77,7 +77,7 @@ def test_all_that_a_client_can_ask_for_works_over_all_slots(cluster_stage: Stage
             stage.eventually(lambda each=each: client.describe(each)["status"] == "error", f"{each} fails again")
         assert len(client.list("completed", limit=1000)) == 126
         assert {line["id"] for line in client.list("cancelled")} == set(sleepers)
-        assert client.dead() == []
+        assert client.dead_letters() == []
         assert [each["id"] for each in client.workers()] != []
     for each in chains:
         assert [len(stage.journal.runs(each, path)) for path in ("quick", "quick#2", "quick#3")] == [1, 1, 1]
@@ -127,7 +127,7 @@ def test_slots_that_move_under_load_lose_and_double_nothing(cluster_stage: Stage
             cluster.move(KEYS.lease(partition))
             load(6)
         ended_once(stage, client, worker, ids)
-        assert client.dead() == []
+        assert client.dead_letters() == []
         assert len(client.list("completed", limit=1000)) == len(ids)
     assert "Traceback" not in worker.err
     assert worker.metric("stepwell_divergences_total") == 0
@@ -161,7 +161,7 @@ def test_a_master_that_is_away_holds_up_its_own_executions_only(
             lost.signal(signal.SIGCONT)
             cluster.wait_until_whole()
         ended_once(stage, client, worker, held_up)
-        assert client.dead() == []
+        assert client.dead_letters() == []
     assert "Traceback" not in worker.err
     assert worker.process.poll() is None
 
@@ -181,7 +181,7 @@ def test_masters_that_are_restarted_one_after_another_cost_no_attempt(cluster_st
         stage.open("go")
         ended_once(stage, client, worker, ids)
         assert [client.result(each, timeout=120) for each in bumpy] == [4] * 12
-        assert client.dead() == []
+        assert client.dead_letters() == []
     assert "Traceback" not in worker.err
 
 
