@@ -48,15 +48,15 @@ class Codes:
 
 def dump(step: StepLike) -> bytes:
     """The step as bytes. Raises DefinitionError."""
-    import cloudpickle
+    from stepwell.actors.processes.by_value import dumps
 
     try:
-        pickled: bytes = cloudpickle.dumps(step, protocol=pickle.HIGHEST_PROTOCOL)
+        pickled = dumps(step)
     except Exception as error:  # objects that the function refers to have code of their own for this
         raise DefinitionError(
             f"step {step.name} can't run in a process of its own: its function is not at the top level of a module that"
             " can be imported, and what it refers to can't be sent there"
-            f" ({type(error).__name__}: {message_of(error, 300)}); move it to the top level of a module"
+            f" ({type(error).__name__}: {message_of(error, 300)}); move it, and what it needs, to a module"
         ) from error
     return pickled
 

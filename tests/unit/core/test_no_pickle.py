@@ -13,7 +13,7 @@ import stepwell.metrics
 
 FOLDERS = [Path(folder) for package in (stepwell, stepwell.actors, stepwell.metrics) for folder in package.__path__]
 MODULES = sorted({path for folder in FOLDERS for path in folder.rglob("*.py")})
-CODE_ONLY = {"processes/code.py"}  # how the code of a step gets to its process
+CODE_ONLY = {"processes/code.py", "processes/by_value.py"}  # how the code of a step gets to its process
 PICKLERS = {"pickle", "marshal", "shelve", "cloudpickle", "dill", "jsonpickle"}
 
 

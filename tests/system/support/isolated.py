@@ -1,0 +1,115 @@
+"""Flows whose steps run in processes of their own; journal and gates are those of `subject`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from subject import QUICK, note, quick, wait_until_open
+
+from stepwell import Retry, flow, gather, step
+
+
+def leave_word(name: str, word: object) -> None:
+    """A file beside the gates, written at once."""
+    folder = Path(os.environ["STEPWELL_TEST_GATES"])
+    unfinished = folder / f".{name}"
+    unfinished.write_text(str(word))
+    unfinished.rename(folder / name)
+
+
+def start_child() -> int:
+    """A process of the body's own, in its group, that runs until it is killed."""
+    return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]).pid
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process; one that is dead, and whose new parent has not reaped it yet, does not live."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@step(isolation="process", retry=QUICK)
+def held_apart(gate: str) -> int:
+    """Runs until its gate is open; answers the process that it ran in."""
+    note()
+    wait_until_open(gate)
+    return os.getpid()
+
+
+@step(isolation="process", retry=QUICK)
+async def held_apart_async(gate: str) -> int:
+    """The same with an event loop, which it blocks."""
+    note()
+    wait_until_open(gate)
+    return os.getpid()
+
+
+@step(isolation="process", retry=Retry(max_attempts=3, base=0.05))
+def killer() -> None:
+    """Ends its process."""
+    note()
+    os._exit(137)
+
+
+@step(isolation="process", retry=QUICK, timeout=1.0)
+def overtime() -> bool:
+    """Hangs in its first attempt, with a child; the second answers whether that child lives."""
+    word = Path(os.environ["STEPWELL_TEST_GATES"]) / "child"
+    if note() == 1:
+        leave_word("child", start_child())
+        signal.pause()
+    return lives(int(word.read_text()))
+
+
+@step(isolation="process", retry=QUICK)
+def stubborn(never_lets_go: bool) -> None:
+    """Never ends; it has a child, or holds the interpreter's lock for ever."""
+    if never_lets_go:
+        note()
+        ctypes.PyDLL(None).pause()
+    leave_word("child", start_child())
+    note()
+    signal.pause()
+
+
+@flow
+async def apart(gate: str) -> list[int]:
+    """Two steps in processes at once."""
+    return await gather(held_apart(gate), held_apart_async(gate))
+
+
+@flow
+async def one_apart(gate: str) -> list[object]:
+    """A step in a process, and one after it."""
+    return [await held_apart(gate), await quick("after")]
+
+
+@flow
+async def killing() -> None:
+    """A step that ends its process each time."""
+    await killer()
+
+
+@flow
+async def late() -> bool:
+    """A step that is too late once."""
+    return await overtime()
+
+
+@flow
+async def stuck(never_lets_go: bool = False) -> None:
+    """A step that never ends."""
+    await stubborn(never_lets_go)
+
+
+@flow
+async def innocent() -> str:
+    """Nothing of note."""
+    return await quick("well")
