@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-MODULES = sorted(path for folder in ("runtime", "actors", "metrics") for path in (ROOT / folder).rglob("*.py"))
+import stepwell
+import stepwell.actors
+import stepwell.metrics
+
+PACKAGES = (stepwell, stepwell.actors, stepwell.metrics)
+FOLDERS = {
+    folder for package in PACKAGES for path in package.__path__ for folder, *_ in os.walk(path, followlinks=True)
+}
+MODULES = sorted({module.resolve() for folder in FOLDERS for module in Path(folder).glob("*.py")})
 FORKS = {"fork", "forkpty", "forkserver", "preexec_fn"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ import stepwell
 import stepwell.actors
 import stepwell.metrics
 
-FOLDERS = [Path(folder) for package in (stepwell, stepwell.actors, stepwell.metrics) for folder in package.__path__]
-MODULES = sorted({path for folder in FOLDERS for path in folder.rglob("*.py")})
+PACKAGES = (stepwell, stepwell.actors, stepwell.metrics)
+FOLDERS = {
+    folder for package in PACKAGES for path in package.__path__ for folder, *_ in os.walk(path, followlinks=True)
+}
+MODULES = sorted({module.resolve() for folder in FOLDERS for module in Path(folder).glob("*.py")})
 CODE_ONLY = {"processes/code.py", "processes/by_value.py"}  # how the code of a step gets to its process
 PICKLERS = {"pickle", "marshal", "shelve", "cloudpickle", "dill", "jsonpickle"}
 
