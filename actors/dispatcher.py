@@ -19,11 +19,12 @@ from stepwell.actors.healing import revive
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
-from stepwell.actors.suspicion import Suspicions, opened, parking, why_buried
+from stepwell.actors.suspicion import STRIKES_MAX, Suspicions, opened, parking, why_buried
 from stepwell.core.records import Outcome, encode
 from stepwell.store.inbox import Entry
 from stepwell.store.replies import Broken, Loaded
 from stepwell.store.requests import DeadLetter, Forget, Load, Unlist
+from stepwell.store.suspects import Strike
 
 logger = logging.getLogger("stepwell.dispatcher")
 LOADING_MAX = 256
@@ -99,6 +100,8 @@ class Dispatcher(PooledActor):
             self._bury(entry.partition, entry.entry_id, "kills its shard", why)
             self._forgive(entry.partition, [f"e:{entry.entry_id}"])
             return True
+        if strike is not None:
+            self._opens("entry", entry.entry_id, strike)
         try:
             self._shard.box.reading(entry.partition, entry.entry_id)
             execution_id, mail = read_entry(entry)
@@ -209,6 +212,8 @@ class Dispatcher(PooledActor):
             self._learn_flow(route, message.reply.fields.get("flow", b"").decode(errors="replace"))
             self._shard.afterlife.forget(message.execution_id)
             park = route.park or parking(route.left)
+            if route.left.strike is not None and park is None:
+                self._opens("execution", message.execution_id, route.left.strike)
             spawn = m.Spawn(message.execution_id, message.reply.fields, route.left, park)
             self._suspicions.settle(route.partition, message.execution_id)
             route.park = None
@@ -317,6 +322,11 @@ class Dispatcher(PooledActor):
         if route is not None:
             for entry_id in message.entry_ids:
                 route.done(entry_id)
+
+    def _opens(self, kind: str, name: str, strike: Strike) -> None:
+        against = f"{strike.count} of {STRIKES_MAX} strikes against it ({strike.cause})"
+        logger.warning("%s %s is opened again, with %s", kind, name, against)
+        self._shard.observer(store_events.SuspectOpened(kind, name, strike.count, strike.cause))
 
     def _forgive(self, partition: int, fields: list[str]) -> None:
         """Hold nothing any more against suspects."""

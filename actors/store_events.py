@@ -79,6 +79,15 @@ class IngressTaken(msgspec.Struct, gc=False):
     count: int
 
 
+class SuspectOpened(msgspec.Struct, gc=False):
+    """An execution or an inbox entry (`kind`) is opened though shards died on it before."""
+
+    kind: str
+    name: str
+    strikes: int
+    cause: str
+
+
 class ActorFailed(msgspec.Struct, gc=False):
     """An execution's actor failed; `parked`: too often."""
 
@@ -99,6 +108,7 @@ StoreEvent: TypeAlias = (
     | SweepFound
     | DeadLettered
     | IngressTaken
+    | SuspectOpened
     | ActorFailed
 )
 StoreObserver: TypeAlias = Callable[[StoreEvent], None]

@@ -141,7 +141,8 @@ class LogSubscriber:
     def _interrupted(self, event: events.StepInterrupted) -> None:
         self._log(
             logging.WARNING,
-            f"attempt {event.attempt} may have been cut short by a crash, it runs again",
+            f"attempt {event.attempt} may have been cut short by a crash, it runs again"
+            + (" in a process of its own, for it may have been the cause" if event.set_apart else ""),
             **_attempt_of(event),
             interruptions=event.interruptions,
         )

@@ -133,6 +133,11 @@ class Metrics:
         )
         self.dead_letters = self._counter("dead_letters", "Entries that could not be applied, by reason.", "reason")
         self.ingress = self._counter("ingress", "Entries of the ingress that had their effect, by type.", "type")
+        self.suspects = self._counter(
+            "suspects",
+            "Executions and inbox entries opened though shards had died on them, and steps set apart.",
+            "kind",
+        )
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(f"stepwell_{name}", meaning, labels, registry=self.registry)

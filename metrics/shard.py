@@ -86,6 +86,10 @@ class ShardGauges:
         """A command could not be applied; `kind` is the short reason."""
         self._metrics.dead_letters.labels(one_of(kind, DEAD_LETTER_KINDS)).inc()
 
+    def suspect_opened(self, kind: str) -> None:
+        """An execution or an inbox entry is opened though shards died on it."""
+        self._metrics.suspects.labels(kind).inc()
+
     def undelivered(self) -> None:
         """A message reached an actor that had stopped."""
         self._metrics.undelivered.inc()

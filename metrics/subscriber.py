@@ -105,6 +105,8 @@ class MetricsSubscriber:
 
     def _interrupted(self, event: events.StepInterrupted) -> None:
         self._step(event.flow, event.step).interruptions.inc()
+        if event.set_apart:
+            self._metrics.suspects.labels("step").inc()
 
     def _dropped(self, _event: events.ResultDropped) -> None:
         self._metrics.results_dropped.inc()

@@ -198,7 +198,8 @@ def _step_row(view: Shown, step: Shown, now: int, axis_end: int, room: int) -> R
     if opened is not None and opened["status"] == "ready":
         details.append([(f"    {opened['attempt']}  has not begun", "busy")])
     if step["interruptions"]:
-        details.append([(f"    interrupted {_times(step['interruptions'])} by a crash", "dim")])
+        apart = "; it runs in a process of its own now" if step.get("set_apart") else ""
+        details.append([(f"    interrupted {_times(step['interruptions'])} by a crash{apart}", "dim")])
     count = opened["attempt"] - (opened["status"] != "running") if opened is not None else expected - 1
     if opened is not None and opened["status"] == "backoff":
         count = expected - 1

@@ -91,7 +91,8 @@ class RetryStarted(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class StepInterrupted(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """An attempt may have been cut short by a crash; it keeps its number and runs again."""
+    """An attempt may have been cut short by a crash; it keeps its number and runs again. `set_apart`: in a process of
+    its own from now on, for its own code was at work at the crash, or it was cut short before."""
 
     execution_id: str
     flow: str
@@ -99,6 +100,7 @@ class StepInterrupted(msgspec.Struct, frozen=True, gc=False, tag=True):
     path: str
     attempt: int
     interruptions: int
+    set_apart: bool = False
 
 
 class ResultDropped(msgspec.Struct, frozen=True, gc=False, tag=True):

@@ -136,6 +136,8 @@ def _step(path: str, op: Described, root: str, failed: dict[int, Attempt]) -> di
         "finished_at": finished_at,
         "interruptions": op.interruptions,
     }
+    if isinstance(op, OpenOp) and op.lane:
+        shown["set_apart"] = True
     if isinstance(op, Fact) and op.error is not None:
         shown["error"] = _failure(op.error)
     return shown

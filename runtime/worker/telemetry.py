@@ -59,6 +59,8 @@ class Telemetry:
                 gauges.dead_lettered(event.kind)
             case store_events.IngressTaken():
                 gauges.taken_in(event.kind, event.count)
+            case store_events.SuspectOpened():
+                gauges.suspect_opened(event.kind)
             case store_events.ActorFailed():
                 gauges.actor_failed(event.parked)
 

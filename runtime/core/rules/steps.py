@@ -141,7 +141,7 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
     interruptions = op.interruptions + 1
     lane = op.lane or cut == "named" or interruptions >= LANE_INTERRUPTIONS
     op = replace(op, interruptions=interruptions, lane=lane)
-    told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, op.interruptions)
+    told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, interruptions, lane)
     if op.interruptions > INTERRUPTIONS_MAX:
         error = Failure(
             "Interrupted", f"cut short {op.interruptions} times: does this step kill its process?", "interrupted"

@@ -158,6 +158,7 @@ def test_what_the_shard_observes_is_counted(metrics: Metrics, value: Value) -> N
     ):  # fmt: skip
         count()
     gauges.actor_failed(parked=True)
+    gauges.suspect_opened("execution")
     assert value("executions_in_memory") == 12
     assert (value("sweep_found_total", kind="entries"), value("sweep_found_total", kind="executions")) == (2, 1)
     assert value("dead_letters_total", reason="malformed") == 1
@@ -165,3 +166,4 @@ def test_what_the_shard_observes_is_counted(metrics: Metrics, value: Value) -> N
     singles = ("healed", "divergence", "fenced", "store_troubles", "not_safe", "tails_lost", "undelivered")
     assert [value(f"{name}_total") for name in singles] == [1] * 7
     assert value("actor_failures_total", outcome="parked") == 1
+    assert value("suspects_total", kind="execution") == 1
