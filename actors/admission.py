@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -149,12 +149,17 @@ class Admission:
                 return candidate
         return None
 
-    def drop_partition(self, partition: int) -> None:
-        """It is not ours any more."""
-        self._starts.keep(lambda start: start.partition != partition)
-        self._start_entries = {entry for entry in self._start_entries if entry[0] != partition}
+    @property
+    def returning(self) -> set[int]:
+        """The partitions of unfinished executions that wait here."""
+        return set(self._returning.values())
+
+    def drop_partitions(self, partitions: Collection[int]) -> None:
+        """They are not ours any more, or about to be another one's."""
+        self._starts.keep(lambda start: start.partition not in partitions)
+        self._start_entries = {entry for entry in self._start_entries if entry[0] not in partitions}
         self._start_ids = {start.execution_id for start in self._starts}
-        self._returning = {each: of for each, of in self._returning.items() if of != partition}
+        self._returning = {each: of for each, of in self._returning.items() if of not in partitions}
         for heap in (self._overdue, self._resting):
             heap[:] = [item for item in heap if item[1] in self._returning]
             heapq.heapify(heap)

@@ -15,6 +15,7 @@ from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.admission import Admission, Start
 from stepwell.actors.commands import NoSuchCommand, flow_of, read_entry
+from stepwell.actors.handover import Departures
 from stepwell.actors.healing import revive
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.route import Route
@@ -43,6 +44,8 @@ class Dispatcher(PooledActor):
         # Answers to come that were asked for by routes which are gone: rows that are read, actors that are started.
         self._stale_rows: Counter[str] = Counter()
         self._stale_actors: Counter[str] = Counter()
+        self._departures = Departures()
+        self._listed: dict[int, str] = {}  # by partition: the lease under which all is known that it had before
 
     def on_receive(self, message: object) -> None:
         """One message."""
@@ -85,6 +88,18 @@ class Dispatcher(PooledActor):
         elif isinstance(message, m.Drain):
             self._admission.draining = True
         else:
+            self._handover(message)
+
+    def _handover(self, message: object) -> None:
+        if isinstance(message, m.Listed):
+            self._listed[message.partition] = message.lease
+        elif isinstance(message, m.CheckRecovered):
+            self._check_recovered(message.partitions)
+        elif isinstance(message, m.HandOver):
+            self._hand_over(message)
+        elif isinstance(message, m.ServeOn):
+            self._serve_on(message.partitions)
+        else:
             raise TypeError(f"{self} does not know what to do with {message!r}")
 
     # What comes in.
@@ -93,7 +108,7 @@ class Dispatcher(PooledActor):
         """Route one inbox entry; False if it is on its way already."""
         if self._admission.has_entry(entry.partition, entry.entry_id):
             return False
-        if self._shard.holdings.lease(entry.partition) is None:
+        if entry.partition in self._departures or self._shard.holdings.lease(entry.partition) is None:
             return False
         strike = self._suspicions.entry(entry.partition, entry.entry_id)
         if strike is not None and (why := why_buried(strike)):
@@ -136,13 +151,15 @@ class Dispatcher(PooledActor):
     def _swept(self, message: m.Swept) -> None:
         entries = sum([self._entry(entry) for entry in message.entries])
         now = self._shard.clock.now_ms()
-        unknown = [execution_id for execution_id in message.due if not self._known(execution_id)]
+        unknown = [each for each in message.due if not self._known(each) and not self._leaves(each)]
         for execution_id in unknown:
             self._admission.bring_back(self._shard.keys.partition_of(execution_id), [(execution_id, 0)], now)
         if entries or unknown:
             self._shard.observer(store_events.SweepFound(entries, len(unknown)))
 
     def _recover(self, message: m.Recover) -> None:
+        if message.partition in self._departures:
+            return
         suspects, entries = self._suspicions.unmet(message.partition)
         due = {**dict.fromkeys(suspects, 0.0), **dict(message.executions)}
         unknown = [item for item in due.items() if not self._known(item[0])]
@@ -250,6 +267,8 @@ class Dispatcher(PooledActor):
             message.ref.tell(m.Drop())
             return
         route.left = opened(route.left)  # from now on the shard itself knows what runs
+        if route.partition in self._departures:
+            message.ref.tell(m.Leave())
         route.connect(message.ref)
 
     def _actor_gone(self, message: m.ActorGone) -> None:
@@ -264,7 +283,7 @@ class Dispatcher(PooledActor):
         route = self._routes.get(message.execution_id)
         if route is None or route.ref is not message.ref:
             message.ref.tell(m.StopGranted())
-        elif route.routed == message.handled:
+        elif route.partition in self._departures or (route.routed == message.handled and not message.told):
             self._remove(message.execution_id)
             message.ref.tell(m.StopGranted())
 
@@ -273,12 +292,44 @@ class Dispatcher(PooledActor):
         living = {i: route.ref for i, route in routes if route.partition == partition and route.ref is not None}
         self._shard.healer.tell(m.Living(partition, living))
 
+    # Partitions that go.
+
+    def _leaves(self, execution_id: str) -> bool:
+        return bool(self._departures) and self._shard.keys.partition_of(execution_id) in self._departures
+
+    def _check_recovered(self, partitions: list[int]) -> None:
+        """An execution that was not loaded since its partition became ours may have been interrupted before that."""
+        unknown = self._admission.returning
+        unknown.update([route.partition for route in self._routes.values() if not route.left.clean])
+        for partition in partitions:
+            lease = self._shard.holdings.lease(partition)
+            if lease is not None and self._listed.get(partition) == lease and partition not in unknown:
+                self._shard.holdings.recovered(partition)
+
+    def _hand_over(self, message: m.HandOver) -> None:
+        """Nothing of these partitions begins any more; who is in memory (or comes there by now) is told to leave it."""
+        leaving = set(message.partitions)
+        self._admission.drop_partitions(leaving)
+        for route in self._routes.values():
+            if route.partition in leaving and route.ref is not None:
+                route.ref.tell(m.Leave())
+        self._departures.begin(leaving, [route.partition for route in self._routes.values()], message.quiet)
+
+    def _serve_on(self, partitions: list[int]) -> None:
+        """Who has left comes back as what the partition has is read again."""
+        staying = {partition for partition in partitions if self._departures.end(partition)}
+        for route in self._routes.values():
+            if route.partition in staying and route.ref is not None:
+                route.ref.tell(m.Stay())
+
     def _partition_lost(self, partition: int) -> None:
+        self._departures.end(partition)
+        self._listed.pop(partition, None)
         self._shard.healer.tell(m.PartitionLost(partition))
         for execution_id, route in list(self._routes.items()):
             if route.partition == partition:
                 self._forget(execution_id, route)
-        self._admission.drop_partition(partition)
+        self._admission.drop_partitions({partition})
 
     def _forget(self, execution_id: str, route: Route) -> None:
         self._remove(execution_id)
@@ -294,6 +345,8 @@ class Dispatcher(PooledActor):
     def _remove(self, execution_id: str) -> None:
         route = self._routes.pop(execution_id)
         self._count_busy(route, False)
+        if route.partition in self._departures:
+            self._departures.gone(route.partition)
 
     def _busy(self, message: m.Busy) -> None:
         route = self._routes.get(message.execution_id)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.commands import NoSuchCommand, command_input
+from stepwell.actors.handover import first_outcome
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.left import Left
 from stepwell.actors.runner import StepOrder
@@ -85,6 +86,8 @@ class ExecutionActor(PooledActor):
         self._settling: m.StepDone | m.StepErred | None = None  # the outcome that is being recorded
         self._busy: bool | None = None  # what the dispatcher was told last
         self._leaving = False
+        self._held_back: dict[str, StartAttempt] | None = None  # what it does not begin since it was told to leave
+        self._asked = False  # to leave, since then
 
     def on_start(self) -> None:
         """Read the row; go on where it stands. A queued execution waits for its doorbell."""
@@ -122,7 +125,13 @@ class ExecutionActor(PooledActor):
         elif isinstance(message, m.Drop):
             self._let_go()
             self._forget()
-        elif self._in_flight is not None or self._later:
+        elif isinstance(message, m.Leave):
+            self._told_to_leave()
+        elif isinstance(message, m.Stay):
+            self._told_to_stay()
+        elif isinstance(message, m.StopGranted) and self._held_back is not None:
+            self._forget()
+        elif self._in_flight is not None or self._later or self._held_back is not None:
             self._postpone(message)
         else:
             self._handle(message)
@@ -130,7 +139,10 @@ class ExecutionActor(PooledActor):
 
     def _catch_up(self) -> None:
         while self._later and self._in_flight is None and not self._leaving:
-            self._handle(self._later.pop(0))
+            place = 0 if self._held_back is None else first_outcome(self._later)
+            if place is None:
+                break
+            self._handle(self._later.pop(place))
         if not self._later:
             self._later = None
         self._rest()
@@ -391,6 +403,11 @@ class ExecutionActor(PooledActor):
         op = cp.open.get(effect.path)
         if op is None or op.attempt != effect.attempt or cp.status != RUNNING:
             return
+        if self._held_back is not None:
+            # Its body may run already, if this actor was rebuilt.
+            if not self._shard.runner.adopt(self._id, effect.path, effect.attempt, self.actor_ref):
+                self._held_back[effect.path] = effect
+            return
         if op.winding:
             if not self._shard.runner.adopt(self._id, effect.path, effect.attempt, self.actor_ref):
                 self._postpone(m.NeverBegun(effect.path, effect.attempt), first=True)
@@ -428,8 +445,13 @@ class ExecutionActor(PooledActor):
     # Leaving.
 
     def _rest(self) -> None:
-        """An execution that has ended or is parked leaves memory."""
-        if self._in_flight is not None or self._later or self._leaving:
+        """An execution that has ended or is parked leaves memory, and so does one of a partition that goes."""
+        if self._in_flight is not None or self._leaving:
+            return
+        if self._held_back is not None:
+            self._leave_when_quiet(self._held_back)
+            return
+        if self._later:
             return
         machine = self._machine
         if machine is None or machine.checkpoint.terminal or machine.checkpoint.status == PARKED:
@@ -438,6 +460,30 @@ class ExecutionActor(PooledActor):
     def _ask_to_leave(self) -> None:
         if self._in_flight is None and not self._later:
             self._shard.dispatcher.tell(m.MayStop(self._id, self.actor_ref, self._handled))
+
+    def _told_to_leave(self) -> None:
+        """What has not begun won't; it stays declared, and the next owner runs it as if nothing had been."""
+        self._held_back = {}
+        self._asked = False
+        machine = self._machine
+        declared = {effect.path for effect in self._follow if isinstance(effect, StartAttempt)}
+        for path, op in machine.checkpoint.open.items() if machine is not None else ():
+            acknowledged = op.status == STEP_RUNNING and path not in declared
+            if acknowledged and self._shard.runner.withdraw(self._id, path, op.attempt):
+                self._held_back[path] = StartAttempt(path, op.attempt, again=True)
+
+    def _leave_when_quiet(self, held_back: dict[str, StartAttempt]) -> None:
+        machine = self._machine
+        open_steps = machine.checkpoint.open if machine is not None else {}
+        if self._asked or any(op.status == STEP_RUNNING and path not in held_back for path, op in open_steps.items()):
+            return
+        self._asked = True
+        self._shard.dispatcher.tell(m.MayStop(self._id, self.actor_ref, self._handled, told=True))
+
+    def _told_to_stay(self) -> None:
+        held_back, self._held_back = self._held_back, None
+        for effect in (held_back or {}).values():
+            self._start(effect)
 
     def _let_go(self) -> None:
         """The partition is lost: what has not begun must not begin, and what has ended is of no use to us."""

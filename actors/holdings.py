@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from stepwell.store.leases import Grant
 
 
@@ -34,6 +36,17 @@ class Holdings:
         with self._lock:
             self._until.pop(partition, None)
             return self._grants.pop(partition, None)
+
+    def recovered(self, partition: int) -> None:
+        """Nothing is left of which its last owner's end may have interrupted a step."""
+        with self._lock:
+            grant = self._grants.get(partition)
+            if grant is not None and not grant.clean:
+                self._grants[partition] = replace(grant, clean=True, boxed=False)
+
+    def unrecovered(self) -> list[int]:
+        """Partitions of which that is not known yet."""
+        return [grant.partition for grant in self.grants() if not grant.clean]
 
     def lease(self, partition: int) -> str | None:
         """The lease value that fences writes; None if the partition is not ours."""

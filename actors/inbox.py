@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import InboxRead, Recover, Recovering, Swept
+from stepwell.actors.messages import InboxRead, Listed, Recover, Recovering, Swept
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
 from stepwell.store.inbox import START, Entry, InboxStore
@@ -93,6 +93,7 @@ class InboxReader:
     def _take_over(self, partitions: list[int]) -> None:
         """Doorbells first, so that what is queued is known as such; then everything unfinished."""
         self.dispatcher.tell(Recovering(True))
+        leases = {partition: self._holdings.lease(partition) or "" for partition in partitions}
         try:
             starts = dict.fromkeys(partitions, START)
             while self._read(starts, None):
@@ -100,6 +101,7 @@ class InboxReader:
             for partition in partitions:
                 for chunk in self._store.unfinished(partition):
                     self.dispatcher.tell(Recover(partition, chunk))
+                self.dispatcher.tell(Listed(partition, leases[partition]))
             self._after.update(starts)
         except StoreError:
             self._changes.extend((partition, True) for partition in partitions)

@@ -1,21 +1,27 @@
-"""Leases: acquires, renews and gives back partitions, keeps the clock, and says that the worker lives.
+"""Leases: acquires, renews, hands over and gives back partitions, keeps the clock, and says that the shard lives.
 
 It runs on a thread of its own that nothing else can hold up: a lease that lapses while we still act would be the
-end of every promise. What we may do counts from the *sending* of the last good renewal.
+end of every promise. What we may do counts from the *sending* of the last good renewal. Between renewals it looks
+who else is there: what is wanted and free is taken, what another one should have is handed over.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
+from stepwell.actors.handover import Handovers
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.seqs import SeqBook
 from stepwell.actors.store_events import StoreObserver
@@ -27,6 +33,9 @@ TTL_MS = 10_000
 RENEW_SECONDS = 3.0
 MARGIN_SECONDS = 1.0
 RETRY_SECONDS = 0.5
+LOOK_SECONDS = 0.5
+EAGER_SECONDS = 0.1
+EAGER_FOR_SECONDS = 3.0
 
 
 class SyncedClock(Protocol):
@@ -42,16 +51,17 @@ class SyncedClock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """Who asks for leases; `host_info` is `host,boot,pid,start`."""
+class Pace:
+    """How long a lease is good for, how often it is renewed, and how often we look who else is there."""
 
-    name: str
-    incarnation: str
-    host_info: str
+    ttl_ms: int = TTL_MS
+    renew_seconds: float = RENEW_SECONDS
+    look_seconds: float = LOOK_SECONDS
+    eager_seconds: float = EAGER_SECONDS
 
 
 class Leases:
-    """One round of `run_once` acquires what is free, renews what is ours, and tells who must know.
+    """One round of `run_once` renews what is ours, acquires what is wanted and free, and tells who must know.
 
     `on_tick` gets the server's time (ms) as it was in this round; `on_trouble` hears of a round that failed.
     """
@@ -62,28 +72,37 @@ class Leases:
         owner: Owner,
         holdings: Holdings,
         clock: SyncedClock,
-        partitions: int,
+        membership: Membership,
         observer: StoreObserver,
-        is_dead: Callable[[str], bool],
         on_tick: Callable[[int], None],
         on_trouble: Callable[[], None],
+        pace: Pace | None = None,
     ) -> None:
         self._store = store
         self._owner = owner
         self._holdings = holdings
         self._clock = clock
-        self._wanted = range(partitions)
+        self._membership = membership
         self._observer = observer
-        self._is_dead = is_dead
         self._on_tick = on_tick
         self._on_trouble = on_trouble
+        self._pace = pace or Pace()
         self._wake = threading.Event()
         self._lock = threading.Lock()  # what is held changes, or may not change any more
         self._released = False
         self._suspects: set[int] = set()
         self._due = 0.0
+        self._look_due = 0.0
+        self._eager_until = 0.0
         self._retry_at = 0.0  # after a failed round: nobody may hurry it
         self._warned = False
+        self._handovers = Handovers()
+        self._turn = 0  # tells the handovers of a partition apart
+        self._turns: dict[int, int] = {}
+        self._quiet: deque[tuple[int, int]] = deque()  # (partition, turn), as the dispatcher found
+        self._unreleased: list[Grant] = []  # given up here, but Redis has not said so yet
+        self._hands_over = True
+        self._hand_over_from = 0.0
         self.mirror: Mirror
         self.dispatcher: AnyRef
         self.seqs = SeqBook(lambda partition: None)
@@ -98,11 +117,12 @@ class Leases:
     @property
     def next_at(self) -> float:
         """The monotonic second from which on there is something to do."""
-        return max(self._retry_at, 0.0 if self._suspects else self._due)
+        soon = 0.0 if self._suspects or self._quiet else min(self._due, self._look_due)
+        return max(self._retry_at, soon)
 
     def hurry(self) -> None:
-        """Somebody can't reach the server: look now, and not when the next round is due (but for one that failed: it
-        keeps its pause)."""
+        """Somebody can't reach the server, or a shard's death is known: look now, and not when the next round is due
+        (but for one that failed: it keeps its pause)."""
         self._due = 0.0
         self._wake.set()
 
@@ -111,35 +131,46 @@ class Leases:
         self._suspects.add(partition)
         self._wake.set()
 
+    def leave(self, hand_over: bool) -> None:
+        """Take nothing any more. `hand_over`: release each partition as soon as it is quiet, however long that takes;
+        what becomes of the rest in the end is up to the caller."""
+        self._hand_over_from = math.inf
+        self._hands_over = hand_over
+        self._membership.leave()
+        self.hurry()
+
+    @property
+    def has_heirs(self) -> bool:
+        """Whether a shard of another worker lives that would take over, as far as is known."""
+        return bool(self._membership.heirs)
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether there is nothing for this shard: there are more shards than partitions."""
+        return not self._membership.wanted and not self._holdings.partitions()
+
     def run_once(self) -> None:
         """Wait until something is due, then do it."""
         wait = self.next_at - self._clock.monotonic()
         if wait > 0:
             self._wake.wait(wait)
         self._wake.clear()
-        if self._clock.monotonic() >= self.next_at:
+        now = self._clock.monotonic()
+        if now < self.next_at:
+            return
+        if self._suspects or now >= self._due:
             self.round()
+        else:
+            self.look()
 
     def round(self) -> None:
-        """Acquire and renew once."""
-        try:
-            server_ms = self._sync_clock()
-            self._renew()
-            self._acquire()
-            if not self._released:
-                self._on_tick(server_ms)
-        except StoreError as error:
-            if self._released:
-                return
-            if not self._warned:
-                logger.warning("leases can't be renewed (%s); trying again every %g s", error, RETRY_SECONDS)
-            self._warned = True
-            self._due = self._retry_at = self._clock.monotonic() + RETRY_SECONDS
-            self._on_trouble()
-            return
-        self._warned = False
-        self._retry_at = 0.0
-        self._due = self._clock.monotonic() + RENEW_SECONDS
+        """Renew, look, and say that we live."""
+        if self._guarded(self._whole_round):
+            self._due = self._clock.monotonic() + self._pace.renew_seconds
+
+    def look(self) -> None:
+        """See who is there, and take or give what follows from that."""
+        self._guarded(self._look)
 
     def release(self) -> None:
         """Give everything back, remembering that nothing was interrupted. A round that is still under way on another
@@ -149,8 +180,46 @@ class Leases:
             grants = self._holdings.grants()
             for grant in grants:
                 self._holdings.drop(grant.partition)
-        if grants:
-            self._store.release(grants)
+        self._give_back([*self._unreleased, *grants])
+        self._membership.gone()
+
+    def _guarded(self, act: Callable[[], None]) -> bool:
+        try:
+            act()
+        except StoreError as error:
+            if self._released:
+                return False
+            if not self._warned:
+                logger.warning("leases can't be renewed (%s); trying again every %g s", error, RETRY_SECONDS)
+            self._warned = True
+            self._due = self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+            self._on_trouble()
+            return False
+        self._warned = False
+        self._retry_at = 0.0
+        return True
+
+    def _whole_round(self) -> None:
+        server_ms = self._sync_clock()
+        self._renew()
+        self._look()
+        if not self._released:
+            self._membership.beat(server_ms)
+            if self._hand_over_from == math.inf:
+                # The heirs have to know before anything is free, or it would lie about until they do.
+                self._hand_over_from = self._clock.monotonic() + (self._pace.look_seconds if self.has_heirs else 0.0)
+                self._look_due = self._hand_over_from
+            self._on_tick(server_ms)
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        self._release_quiet()
+        if self._membership.look():
+            self._eager_until = now + EAGER_FOR_SECONDS
+        waits = self._acquire()
+        self._check_recovered()
+        due = now + (self._pace.eager_seconds if waits and now < self._eager_until else self._pace.look_seconds)
+        self._look_due = min(due, self._hand_over(now))
 
     def _sync_clock(self) -> int:
         sent = self._clock.monotonic()
@@ -159,13 +228,15 @@ class Leases:
         return server_ms
 
     def _until(self, sent: float) -> float:
-        return sent + TTL_MS / 1000 - MARGIN_SECONDS
+        return sent + self._pace.ttl_ms / 1000 - MARGIN_SECONDS
+
+    # What is ours.
 
     def _renew(self) -> None:
         grants = self._holdings.grants()
         known = [self.seqs.known(grant.partition) for grant in grants]
         sent = self._clock.monotonic()
-        answers = self._store.renew(grants, TTL_MS) if grants else []
+        answers = self._store.renew(grants, self._pace.ttl_ms) if grants else []
         complete = True
         for grant, answer, seq in zip(grants, answers, known, strict=True):
             suspected = grant.partition in self._suspects
@@ -188,26 +259,41 @@ class Leases:
 
     def _lose(self, partition: int, holder: str) -> None:
         logger.warning("partition %d is not ours any more (holder: %s)", partition, holder.split("|")[0] or "nobody")
-        self._holdings.drop(partition)
+        self._let_go(partition)
         self._observer(store_events.Fenced(partition, lost=True))
-        self.on_lost(partition)
-        self.dispatcher.tell(m.PartitionLost(partition))
         self._checked(partition)
 
-    def _acquire(self) -> None:
-        missing = [p for p in self._wanted if self._holdings.lease(p) is None]
+    def _let_go(self, partition: int) -> None:
+        self._holdings.drop(partition)
+        self._handovers.forget(partition)
+        self._turns.pop(partition, None)
+        self.on_lost(partition)
+        self.dispatcher.tell(m.PartitionLost(partition))
+
+    def _check_recovered(self) -> None:
+        """Has all been seen to that an earlier owner's end may have interrupted? Ask."""
+        unrecovered = self._holdings.unrecovered()
+        if unrecovered:
+            self.dispatcher.tell(m.CheckRecovered(unrecovered))
+
+    # What should be ours.
+
+    def _acquire(self) -> bool:
+        """Take what is wanted and free; whether something wanted is left to wait for."""
+        missing = [p for p in sorted(self._membership.wanted) if self._holdings.lease(p) is None]
         if not missing or self._released:
-            return
+            return False
         sent = self._clock.monotonic()
         held = self._take(missing, sent)
         freed = [h.partition for h in held if self._held_by_dead(h) and self._store.free(h.partition, h.value)]
         if freed:
             logger.info("took over %d partitions from a dead process of this host", len(freed))
             self._take(freed, sent)
+        return len(held) > len(freed)
 
     def _take(self, partitions: list[int], sent: float) -> list[Held]:
         owner = self._owner
-        answers = self._store.acquire(partitions, owner.name, owner.incarnation, owner.host_info, TTL_MS)
+        answers = self._store.acquire(partitions, owner.name, owner.incarnation, owner.host_info, self._pace.ttl_ms)
         grants = [answer for answer in answers if isinstance(answer, Grant)]
         with self._lock:
             too_late = self._released
@@ -221,4 +307,50 @@ class Leases:
 
     def _held_by_dead(self, held: Held) -> bool:
         holder = parse_lease(held.value)
-        return holder is not None and self._is_dead(holder.host_info)
+        return holder is not None and self._membership.may_free(holder)
+
+    # What should be another one's.
+
+    def _hand_over(self, now: float) -> float:
+        """Begin what is due, serve on what was not quiet in time; when there is something to do next."""
+        if self._released or not self._hands_over or now < self._hand_over_from:
+            return math.inf
+        held = [grant.partition for grant in self._holdings.grants() if grant.clean]
+        moves = self._handovers.plan(self._membership.unwanted(held), now, patient=self._membership.leaving)
+        if moves.begin:
+            logger.debug("partitions %s are handed over", moves.begin)
+            self._turn += 1
+            self._turns.update(dict.fromkeys(moves.begin, self._turn))
+            for partition in moves.begin:
+                self.on_lost(partition)
+            self.dispatcher.tell(m.HandOver(moves.begin, partial(self._became_quiet, turn=self._turn)))
+        if moves.resume:
+            logger.debug("partitions %s are served on, as steps of them run", moves.resume)
+            self.dispatcher.tell(m.ServeOn(moves.resume))
+            for partition in moves.resume:
+                self._turns.pop(partition, None)
+                grant = self._holdings.grant(partition)
+                if grant is not None:
+                    self.on_gained(grant)
+        return self._handovers.next_due()
+
+    def _became_quiet(self, partition: int, turn: int) -> None:
+        """Called on the dispatcher's thread."""
+        self._quiet.append((partition, turn))
+        self._wake.set()
+
+    def _release_quiet(self) -> None:
+        while self._quiet:
+            partition, turn = self._quiet.popleft()
+            grant = self._holdings.grant(partition)
+            if grant is not None and self._turns.get(partition) == turn:
+                self._unreleased.append(grant)
+                self._let_go(partition)
+        if self._unreleased:
+            self._give_back(self._unreleased)
+            self._unreleased = []
+
+    def _give_back(self, grants: list[Grant]) -> None:
+        """What an earlier owner's end may have interrupted, and nobody has seen to yet, is for the next one to see."""
+        self._store.release([grant for grant in grants if grant.clean])
+        self._store.pass_on([grant for grant in grants if not grant.clean])

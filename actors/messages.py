@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -95,6 +96,14 @@ class StoredRev(msgspec.Struct, gc=False):
 
 class Drop(msgspec.Struct, gc=False):
     """The partition is no longer ours: forget the execution, write nothing."""
+
+
+class Leave(msgspec.Struct, gc=False):
+    """The partition is being handed over: begin nothing, let running attempts end, record them, and leave memory."""
+
+
+class Stay(msgspec.Struct, gc=False):
+    """The partition is served on after all: go on with what `Leave` held up."""
 
 
 class Passivate(msgspec.Struct, gc=False):
@@ -200,11 +209,39 @@ class Busy(msgspec.Struct):
 
 
 class MayStop(msgspec.Struct):
-    """An actor asks to leave memory; it has handled that many pieces of mail."""
+    """An actor asks to leave memory; it has handled that many pieces of mail. `told`: `Leave` told it to, and what it
+    has not handled stays in the inbox."""
 
     execution_id: str
     ref: AnyRef
     handled: int
+    told: bool = False
+
+
+class Listed(msgspec.Struct):
+    """All that a partition had when it became ours, under that lease, has been told."""
+
+    partition: int
+    lease: str
+
+
+class CheckRecovered(msgspec.Struct):
+    """Has all been loaded that an earlier owner's end may have interrupted in these partitions? Then note it."""
+
+    partitions: list[int]
+
+
+class HandOver(msgspec.Struct):
+    """These partitions are handed over; `quiet` is to be told of each that nothing is left of."""
+
+    partitions: list[int]
+    quiet: Callable[[int], None]
+
+
+class ServeOn(msgspec.Struct):
+    """These partitions are not handed over after all."""
+
+    partitions: list[int]
 
 
 class Drain(msgspec.Struct):

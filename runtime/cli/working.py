@@ -159,6 +159,6 @@ def _announce(own: Session, worker: Worker, address: Address, log_json: bool) ->
     if log_json:
         own.answer_json({"running": names, "standing_by": standing_by, "server": server, "metrics": metrics})
     else:
-        does = "standing by (another worker holds this namespace) with" if standing_by else "running"
+        does = "standing by (there are more shards than partitions) with" if standing_by else "running"
         own.answer(f"stepwell: {does} {', '.join(names)}; server {server}; metrics {metrics}")
     own.flush()

@@ -66,7 +66,7 @@ class PartitionKeys:
 class Keys:
     """The names of one namespace with a fixed number of partitions."""
 
-    __slots__ = ("ingress", "ingress_dead", "meta", "namespace", "partitions", "parts", "workers")
+    __slots__ = ("ingress", "ingress_dead", "meta", "namespace", "partitions", "parts", "shards", "workers")
 
     def __init__(self, namespace: str = "stepwell", partitions: int = DEFAULT_PARTITIONS) -> None:
         if not _NAMESPACE.match(namespace):
@@ -81,6 +81,7 @@ class Keys:
         self.parts = tuple(PartitionKeys(namespace, number) for number in range(partitions))
         self.meta = f"{namespace}:meta"
         self.workers = f"{namespace}:workers"
+        self.shards = f"{namespace}:shards"
         self.ingress = f"{namespace}:ingress"
         # Redis Cluster hashes what stands in the braces, so it lies where the ingress lies.
         self.ingress_dead = f"{{{namespace}:ingress}}:dead"

@@ -129,6 +129,17 @@ class LeaseStore:
         )
         return [_is_ok(raw) for raw in raws]
 
+    def pass_on(self, grants: Sequence[Grant]) -> None:
+        """Gives leases back as they were got: what the holder before ours left is for the next one to see to."""
+        parts = [self._keys.parts[grant.partition] for grant in grants]
+        reap: Command = ["EVALSHA", self._scripts.lease_reap, 3]
+        self._link.call(
+            [
+                [*reap, part.lease, part.epoch, part.suspects, grant.value, grant.epoch, "", _mark(grant), 0]
+                for grant, part in zip(grants, parts, strict=True)
+            ]
+        )
+
     def free(self, partition: int, value: str) -> bool:
         """Removes a dead process' lease; False where another one holds the partition."""
         lease = self._keys.lease(partition)
@@ -171,6 +182,10 @@ def _renewed(partition: int, raw: object) -> Renewed | Lost:
     if answer and answer[0] == b"LOST":
         return Lost(partition, text(answer[1]))
     raise StoreError(f"renewing the lease of partition {partition}, the server answered {raw!r:.200}")
+
+
+def _mark(grant: Grant) -> str:
+    return "boxed" if grant.boxed else ""
 
 
 def _is_ok(raw: object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import cache
 from pathlib import Path
 
 
@@ -29,6 +30,7 @@ def is_dead(info: str) -> bool:
     return False
 
 
+@cache
 def _host() -> str:
     """Host name and, on Linux, pid namespace: two containers may share all else and have the same pids."""
     name = socket.gethostname().replace(",", "-").replace("|", "-") or "localhost"
@@ -38,6 +40,7 @@ def _host() -> str:
         return name
 
 
+@cache
 def _boot() -> str:
     """Linux' id of the current boot; empty where there is none (then the host's name must do)."""
     try:

@@ -10,6 +10,7 @@ import socket
 from pathlib import Path
 
 from stepwell.core.errors import UsageError
+from stepwell.core.ownership import worker_of
 
 __all__ = ["WorkerName", "shard_id", "worker_of"]
 
@@ -71,11 +72,6 @@ class WorkerName:
 def shard_id(worker_id: str, index: int) -> str:
     """The name of a worker's shard, from 0."""
     return f"{worker_id}/{index}"
-
-
-def worker_of(shard: str) -> str:
-    """The worker that a shard belongs to."""
-    return shard.rpartition("/")[0] or shard
 
 
 def _read_or_write(file: int) -> str:

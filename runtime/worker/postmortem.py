@@ -12,6 +12,7 @@ from stepwell.actors.verdict import Verdict, judge
 from stepwell.core.records import CutShort
 from stepwell.store.keys import Keys
 from stepwell.store.leases import LeaseHolder, LeaseStore, parse_lease
+from stepwell.store.members import Members
 from stepwell.store.scripts import Scripts
 from stepwell.store.suspects import Loss, SuspectStore
 from stepwell.store.workers import WorkerRegistry
@@ -75,8 +76,10 @@ def examine(
     box_id = "" if report is None else report.box_id
     freed = SuspectStore(client, keys, scripts).reap(losses, box_id, verdict.cause) if losses else []
     registry = WorkerRegistry(client, keys, scripts)
-    for owner in {shard_id, *(holder.owner for _, holder in leases.values())} - {""}:
+    owners = {shard_id, *(holder.owner for _, holder in leases.values())} - {""}
+    for owner in owners:
         registry.remove(owner)
+    Members(client, keys, scripts).leave(*owners)
     entry = "" if verdict.entry is None else f"inbox entry {verdict.entry[1]} of partition {verdict.entry[0]}"
     return Findings(
         partitions=tuple(freed),

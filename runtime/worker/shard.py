@@ -24,8 +24,9 @@ from stepwell.actors.intake import Intake
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.kit.scheduler import ThreadScheduler
 from stepwell.actors.kit.service import LoopThread
-from stepwell.actors.leases import TTL_MS, Leases, Owner
-from stepwell.actors.messages import Drain, Settled, TailLost
+from stepwell.actors.leases import TTL_MS, Leases
+from stepwell.actors.membership import Membership, Owner
+from stepwell.actors.messages import CheckRecovered, Drain, Settled, TailLost
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.runner import StepRunner
 from stepwell.actors.seqs import SeqBook
@@ -40,11 +41,12 @@ from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
 from stepwell.store.leases import Grant, LeaseStore
 from stepwell.store.link import Link
+from stepwell.store.members import Members
 from stepwell.store.namespace import Namespace, remember
 from stepwell.store.replies import Committed
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import WorkerRegistry
-from stepwell.worker.identity import host_info
+from stepwell.worker.identity import host_info, is_dead
 from stepwell.worker.patience import Patience
 from stepwell.worker.watchdog import Watchdog
 
@@ -59,6 +61,9 @@ FORGET_SECONDS = 3600.0
 class ShardParts:
     """What a shard is built from. `connect` makes a client with a given name; `shard_id` names it among all shards;
     `box` tells whoever looks after the process what it works on.
+
+    `parent`: the process that looks into the shard's death and frees its leases (`host,boot,pid,start`); '' where
+    nobody does, so that whoever sees that the process is gone may free them at once.
     """
 
     namespace: Namespace
@@ -74,6 +79,7 @@ class ShardParts:
     on_trouble: Callable[[], None]
     failpoints: Failpoints = NO_FAILPOINTS
     box: BlackBox = NO_BOX
+    parent: str = ""
 
 
 class RunningShard:
@@ -95,17 +101,8 @@ class RunningShard:
         self._link = Link(clients["leases"], keys, scripts)
         self._workers = WorkerRegistry(clients["leases"], keys, scripts)
         self._forget_due = 0.0
-        self._leases = Leases(
-            LeaseStore(clients["leases"], keys, scripts),
-            Owner(parts.shard_id, incarnation, host_info()),
-            self.holdings,
-            self.clock,
-            parts.namespace.partitions,
-            parts.observer,
-            Patience(self.clock.monotonic),
-            self._tick,
-            self._trouble,
-        )
+        self._members = Members(clients["leases"], keys, scripts)
+        self._leases = self._build_leases(clients["leases"], scripts, incarnation)
         seqs = SeqBook(self._tail_lost)
         self.mirror = Mirror(
             Link(clients["mirror"], keys, scripts),
@@ -157,6 +154,24 @@ class RunningShard:
         leases.on_gained = self._gained
         leases.on_lost = self._reader.lost
 
+    def _build_leases(self, client: redis.Redis, scripts: Scripts, incarnation: str) -> Leases:
+        parts = self._parts
+        owner = Owner(parts.shard_id, incarnation, host_info(), parts.parent)
+        monotonic = self.clock.monotonic
+        membership = Membership(
+            self._members, owner, parts.namespace.partitions, TTL_MS / 1000, monotonic, is_dead, Patience(monotonic)
+        )
+        return Leases(
+            LeaseStore(client, parts.namespace.keys, scripts),
+            owner,
+            self.holdings,
+            self.clock,
+            membership,
+            parts.observer,
+            self._tick,
+            self._trouble,
+        )
+
     def _build_ingress(self, link: Link) -> tuple[Ingress, LoopThread]:
         parts = self._parts
         store = IngressStore(link, parts.shard_id)
@@ -197,8 +212,8 @@ class RunningShard:
 
     @property
     def standing_by(self) -> bool:
-        """Whether another worker holds all partitions."""
-        return not self.holdings.partitions()
+        """Whether there are more shards than partitions, and this one has none."""
+        return self._leases.stands_by
 
     @property
     def ready(self) -> bool:
@@ -206,23 +221,29 @@ class RunningShard:
         return any(self.holdings.may_act(partition) for partition in self.holdings.partitions())
 
     def hurry(self) -> None:
-        """Somebody has died: look at leases now, and not when the next round is due."""
+        """Somebody has died: look now who is there and what is free, and not when the next look is due."""
         self._leases.hurry()
 
     def drain(self, grace: float, hurry: threading.Event) -> int:
-        """Take in nothing new; let running steps finish within `grace` seconds (or until `hurry` is set).
+        """Let running steps finish within `grace` seconds (or until `hurry` is set), and begin nothing.
 
-        Returns how many are left.
+        Where other shards live, each partition goes to them as soon as nothing of it runs. Returns how many steps are
+        left in the end.
         """
         mirror_loop, inbox_loop, _ = self._loops
+        deadline = self.clock.monotonic() + grace
+        heirs = self._leases.has_heirs
+        self._leases.leave(hand_over=heirs)
+        if heirs:
+            logger.info("others take over; up to %g s for %d running steps", grace, self.runner.running)
+            self._hand_over(deadline, hurry)
         self._context.dispatcher.tell(Drain())
         self._ingress_loop.stop(0.0)  # it ends while others are waited for
         inbox_loop.stop(STOP_SECONDS)
         idle = threading.Event()
         self.runner.close_intake(idle.set)
-        if self.runner.running:
+        if self.runner.running and not heirs:
             logger.info("nothing new starts; up to %g s for %d running steps", grace, self.runner.running)
-        deadline = self.clock.monotonic() + grace
         while not idle.is_set() and not hurry.is_set() and self.clock.monotonic() < deadline:
             hurry.wait(0.02) if self.runner.running else idle.wait(0.02)
         left = self.runner.running
@@ -230,6 +251,14 @@ class RunningShard:
             logger.warning("%d steps did not finish in time; they run again later, with the same keys", left)
         self._flush(mirror_loop, hurry)
         return left
+
+    def _hand_over(self, deadline: float, hurry: threading.Event) -> None:
+        """Wait until others have all partitions, as far as that takes no longer than it may."""
+        lease_loop = self._loops[2]
+        while self.holdings.partitions() and lease_loop.is_alive and not hurry.is_set():
+            if self.clock.monotonic() >= deadline:
+                break
+            hurry.wait(0.02)
 
     def stop(self) -> None:
         """End all threads and give the partitions back, whatever has failed before; nothing counts as interrupted."""
@@ -268,7 +297,7 @@ class RunningShard:
             before = self.mirror.idle
             left = max(0.0, deadline - self.clock.monotonic())
             try:
-                self._context.dispatcher.ask(Drain(), block=True, timeout=left)
+                self._context.dispatcher.ask(CheckRecovered(self.holdings.unrecovered()), block=True, timeout=left)
             except (pykka.ActorDeadError, pykka.Timeout) as error:
                 logger.warning("what steps brought last may not be written (%s); then they run again", error)
                 return
@@ -304,6 +333,7 @@ class RunningShard:
         self._tell_standing()
         if self._ticked >= self._forget_due:
             self._workers.forget_silent(server_ms)
+            self._members.forget_silent()
             self._forget_due = self._ticked + FORGET_SECONDS
 
     def _trouble(self) -> None:
@@ -312,13 +342,13 @@ class RunningShard:
         self._parts.on_trouble()
 
     def _tell_standing(self) -> None:
-        """Say when another worker holds everything, and when we take over from it."""
+        """Say when there is nothing for this shard, and when there is again."""
         standing_by = self.standing_by
         if standing_by != self._standing_by:
             logger.warning(
-                "standing by: another worker holds this namespace, and it runs the flows that it knows"
+                "standing by: there are more shards than partitions, and this one has none until another one goes"
                 if standing_by
-                else "took over from another worker"
+                else "there are partitions for this shard again"
             )
         self._standing_by = standing_by
 

@@ -28,6 +28,7 @@ from stepwell.store.ingress import IngressStore
 from stepwell.store.keys import Keys
 from stepwell.store.leases import LeaseStore
 from stepwell.store.link import Link
+from stepwell.store.members import Members
 from stepwell.store.requests import Applied, Commit, Create, DeadLetter, Restore
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import WorkerRegistry
@@ -96,6 +97,7 @@ class Store:
         self.inbox = InboxStore(self.client, self.keys, self.scripts)
         self.catalog = Catalog(self.client, self.keys, self.scripts)
         self.ingress = IngressStore(self.link, "w/0")
+        self.members = Members(self.client, self.keys, self.scripts)
         self.workers = WorkerRegistry(self.client, self.keys, self.scripts)
         self.now, self.lease = NOW, LEASE
 

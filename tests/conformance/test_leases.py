@@ -198,3 +198,21 @@ def test_two_stores_that_ask_for_the_same_partitions_share_them_without_overlap(
     theirs = other.acquire([0, 1, 2, 3], "w/1", "i1", HOST, TTL, free.now)
     assert [type(answer) for answer in theirs] == [Held, Held, Grant, Grant]
     assert [type(answer) for answer in mine] == [Grant, Grant]
+
+
+def test_what_is_passed_on_is_free_and_as_it_was_got(free):
+    (unknown,) = acquire(free, 0)
+    assert not unknown.clean
+    free.leases.pass_on([unknown])
+    free.leases.pass_on([unknown])  # after a lost reply
+    assert free.leases.read([0]) == {}
+    (again,) = acquire(free, 0, owner="w/1", now=free.now + 5)
+    assert (again.clean, again.boxed) == (False, False)
+    free.client.set(free.keys.epoch(1), f"{free.now}|boxed")
+    (boxed,) = acquire(free, 1, now=free.now + 5)
+    assert boxed.boxed
+    free.leases.pass_on([boxed])
+    (next_one,) = acquire(free, 1, owner="w/1", now=free.now + 9)
+    assert next_one.boxed
+    free.leases.pass_on([boxed])
+    assert free.leases.read([1]) == {1: next_one.value}, "another one's by now"

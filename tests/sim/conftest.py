@@ -13,7 +13,6 @@ import pytest
 from sim.audit import Audit
 from sim.harness import World
 
-from stepwell.actors import leases
 from stepwell.flow.definitions import FlowLike
 
 
@@ -21,8 +20,6 @@ from stepwell.flow.definitions import FlowLike
 def make_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
     """Makes worlds; the last one's clock is everybody's time."""
     worlds: list[World] = []
-    monkeypatch.setattr(leases, "TTL_MS", leases.TTL_MS)
-    monkeypatch.setattr(leases, "RENEW_SECONDS", leases.RENEW_SECONDS)
 
     def make(*flows: FlowLike, audited: bool = True, loses_rows: bool = False, **options: Any) -> World:
         monkeypatch.setattr(time, "time", lambda: worlds[-1].clock.now_ms() / 1000 if worlds else 1_700_000_000.0)

@@ -22,7 +22,6 @@ from sim.bodies import Ledger, SimRunner
 from sim.dying import ShardDied, SimBox
 from sim.journal import Journal, Judge, Sent, SimLink, Weather
 
-from stepwell.actors import leases as leases_module
 from stepwell.actors import messages as m
 from stepwell.actors.bus import Bus
 from stepwell.actors.dispatcher import Dispatcher
@@ -36,7 +35,8 @@ from stepwell.actors.intake import Intake
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.kit.scheduler import ActorCrashed, VirtualScheduler
-from stepwell.actors.leases import Leases, Owner
+from stepwell.actors.leases import LOOK_SECONDS, RENEW_SECONDS, TTL_MS, Leases, Pace
+from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.seqs import SeqBook
 from stepwell.actors.shard import Shard
@@ -45,6 +45,7 @@ from stepwell.actors.supervisor import Supervisor
 from stepwell.client.starting import input_hash
 from stepwell.core.events import Event
 from stepwell.core.limits import Limits
+from stepwell.core.ownership import worker_of
 from stepwell.core.records import Meta, Outcome, decode_outcome, encode
 from stepwell.core.status import TERMINAL
 from stepwell.core.view import view
@@ -56,6 +57,7 @@ from stepwell.store.inbox import COMMAND_FORMAT, InboxStore
 from stepwell.store.ingress import IngressStore
 from stepwell.store.leases import LeaseStore
 from stepwell.store.link import Link
+from stepwell.store.members import Members
 from stepwell.store.namespace import open_namespace
 from stepwell.store.replies import Reply
 from stepwell.store.requests import Create
@@ -93,6 +95,7 @@ class World:
         self.store_events: list[StoreEvent] = []
         self.shards: list[SimShard] = []
         self.dead: list[SimShard] = []
+        self.frozen: list[SimShard] = []
         self.dead_hosts: set[str] = set()
         self.parents = False  # whether a parent looks into the black box of a dead shard
         self.findings: list[Findings] = []
@@ -104,15 +107,20 @@ class World:
         self.offers: list[dict[str, Any]] = []  # heartbeats of workers elsewhere
         self.lease_ttl_ms = LONG_TTL_MS
         self.renew_seconds = LONG_RENEW_SECONDS
+        self.look_seconds = LONG_RENEW_SECONDS
         self._link = Link(self.client, self.keys, self.scripts)
         self._commands = 0
         self._lives = 0
+
+    def share(self) -> None:
+        """From now on shards renew, look at each other and share the partitions, as outside of simulations."""
+        self.lease_ttl_ms, self.renew_seconds, self.look_seconds = TTL_MS, RENEW_SECONDS, LOOK_SECONDS
 
     def connect(self) -> redis.Redis:
         return fakeredis.FakeRedis(server=self.server, retry=RedisRetry(NoBackoff(), 0), socket_timeout=5)
 
     def close(self) -> None:
-        for shard in (*self.shards, *self.dead):
+        for shard in (*self.shards, *self.frozen, *self.dead):
             shard.end()
 
     # Shards.
@@ -134,13 +142,35 @@ class World:
         self.dead.append(shard)
         self.dead_hosts.add(shard.host)
         if self.parents:
-            report = shard.box.report(self.clock.monotonic() + self.hangs)
-            self.findings.append(examine(self.client, self.keys, self.scripts, shard.host, report))
+            self.post_mortem(shard)
 
     def has_died(self) -> bool:
         """Asked at the end of each turn of each actor."""
         doomed, self.doomed = self.doomed, False
         return doomed
+
+    def post_mortem(self, shard: SimShard) -> None:
+        """What a parent does once its shard is dead: its box is read, its leases are freed, its siblings hurry."""
+        report = shard.box.report(self.clock.monotonic() + self.hangs)
+        self.findings.append(examine(self.client, self.keys, self.scripts, shard.host, report, shard.shard_id))
+        for each in self.shards:
+            if worker_of(each.shard_id) == worker_of(shard.shard_id):
+                each.leases.hurry()
+
+    def freeze(self, shard: SimShard) -> None:
+        """It gets no turn any more (SIGSTOP)."""
+        self.shards.remove(shard)
+        self.frozen.append(shard)
+
+    def thaw(self, shard: SimShard) -> None:
+        """It goes on (SIGCONT)."""
+        self.frozen.remove(shard)
+        self.shards.append(shard)
+
+    def owners(self) -> dict[int, str]:
+        """Which partition is held by which shard, as the server has it."""
+        held = LeaseStore(self.connect(), self.keys, self.scripts).read(range(self.keys.partitions))
+        return {partition: value.split("|")[0] for partition, value in held.items()}
 
     # What clients do.
 
@@ -306,12 +336,16 @@ class SimShard:
         failpoints: Failpoints = NO_FAILPOINTS,
         flows: Iterable[FlowLike] | None = None,
         ingress: bool = False,
+        shard_id: str = "",
+        parent: str = "",
     ) -> None:
         limits = Limits(running=max_running) if limits is None else limits
         self.world = world
         self.clock = world.clock
         self.name = f"inc{number}"
         self.host = f"host,boot,{number},1"
+        self.shard_id = shard_id or f"w{self.name}"
+        self._parent = parent
         self.paused: set[str] = set()
         self.crashes: list[tuple[str, BaseException, str]] = []
         self.undelivered: list[tuple[object, str]] = []
@@ -371,16 +405,30 @@ class SimShard:
         world = self.world
         store = LeaseStore(world.connect(), world.keys, world.scripts)
         store._link = self._sim_link("leases")
+        members = Members(world.connect(), world.keys, world.scripts)
+        members._link = self._sim_link("members")
+        owner = Owner(self.shard_id, self.name, self.host, self._parent)
+        pace = Pace(world.lease_ttl_ms, world.renew_seconds, world.look_seconds)
+        clock = _Clock(world.clock)
+        membership = Membership(
+            members,
+            owner,
+            world.keys.partitions,
+            pace.ttl_ms / 1000,
+            clock.monotonic,
+            lambda info: info in world.dead_hosts,
+            lambda info: info in world.dead_hosts,
+        )
         return Leases(
             store,
-            Owner(f"w{self.name}", self.name, self.host),
+            owner,
             self.holdings,
-            _Clock(world.clock),
-            world.keys.partitions,
+            clock,
+            membership,
             world.store_events.append,
-            lambda info: info in world.dead_hosts,
             lambda _server_ms: None,
             lambda: None,
+            pace,
         )
 
     def _sim_link(self, name: str) -> SimLink:
@@ -428,8 +476,14 @@ class SimShard:
         self.context.dispatcher.tell(m.Drain())
         self.runner.close_intake(lambda: None)
 
+    def leave(self) -> None:
+        """A drain that others inherit from: each partition goes to them as soon as it is quiet."""
+        self.leases.leave(hand_over=True)
+
     def release(self) -> None:
         """The end of a drain: all that was recorded is written, the partitions are free, the process ends."""
+        self.context.dispatcher.tell(m.CheckRecovered(self.holdings.unrecovered()))
+        self.scheduler.run_until_idle()
         self.scheduler.stop()
         self.leases.release()
         self.world.shards.remove(self)
@@ -499,8 +553,6 @@ class SimShard:
     def _lease_round(self) -> bool:
         if "leases" in self.paused or self.clock.monotonic() < self.leases.next_at:
             return False
-        leases_module.TTL_MS = self.world.lease_ttl_ms  # type: ignore[misc]
-        leases_module.RENEW_SECONDS = self.world.renew_seconds  # type: ignore[misc]
         self.leases.run_once()
         return True
 

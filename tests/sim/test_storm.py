@@ -41,6 +41,6 @@ def test_a_seed_replays_exactly(make_world: MakeWorld, monkeypatch: pytest.Monke
 
 def test_the_storms_bring_every_kind_of_fault(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     faults: set[str] = set()
-    for seed in range(8):
+    for seed in range(12):
         faults.update(storm_of(make_world, monkeypatch, seed).faults)
     assert faults >= {"crash", "crash at a commit", "down", "lost read", "lease", "passivate", "rebuild"}

@@ -134,7 +134,7 @@ def test_a_lost_partition_takes_what_waits_along() -> None:
     lost = gate.bell("lost", "f", partition=0)
     gate.bring_back(0, [("lost too", 0), ("lost as well", 9)], now_ms=5)
     gate.bring_back(1, [("kept too", 0)], now_ms=5)
-    gate.drop_partition(0)
+    gate.drop_partitions({0})
     assert gate.has_entry(1, kept)
     assert not gate.has_entry(0, lost)
     assert not any(gate.knows(each) for each in ("lost", "lost too", "lost as well"))

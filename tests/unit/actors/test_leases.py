@@ -2,133 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import pytest
+from unit.actors.lease_stage import PARTITIONS, Stage, run_until, waits
 
-from stepwell.actors.holdings import Holdings
-from stepwell.actors.kit.clock import VirtualClock
-from stepwell.actors.leases import MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS, TTL_MS, Leases, Owner
+from stepwell.actors.leases import MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS, TTL_MS
 from stepwell.actors.messages import PartitionLost
-from stepwell.actors.store_events import Fenced, StoreEvent
-from stepwell.store.leases import Grant, Held, Lost, Renewed
-from stepwell.store.link import LinkDown
-
-PARTITIONS = 3
-
-
-class Store:
-    """Leases in memory, whose exchanges take time and may fail."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self.clock = clock
-        self.held: dict[int, str] = {}
-        self.lost: set[int] = set()
-        self.seconds = 0.0
-        self.down = False
-        self.epoch = 100
-        self.released: list[int] = []
-        self.exchanges = 0
-        self.meanwhile: dict[str, Callable[[], None]] = {}  # by what is asked: happens before its answer arrives
-
-    def _exchange(self) -> None:
-        self.exchanges += 1
-        self.clock.advance(self.seconds)
-        if self.down:
-            raise LinkDown("down")
-
-    def server_time_ms(self) -> int:
-        self._exchange()
-        self._pass("time")
-        return self.clock.now_ms()
-
-    def _pass(self, what: str) -> None:
-        if what in self.meanwhile:
-            self.meanwhile.pop(what)()
-
-    def acquire(self, partitions: Sequence[int], owner: str, *_: object) -> list[Grant | Held]:
-        self._exchange()
-        answers: list[Grant | Held] = []
-        for partition in partitions:
-            if partition in self.held:
-                answers.append(Held(partition, self.held[partition]))
-            else:
-                self.epoch += 1
-                self.held[partition] = f"{owner}|{self.epoch}|i|here,boot,1,1"
-                answers.append(Grant(partition, self.epoch, self.held[partition], True, 0))
-        self._pass("acquire")
-        return answers
-
-    def renew(self, grants: Sequence[Grant], ttl_ms: int) -> list[Renewed | Lost]:
-        self._exchange()
-        self._pass("renew")
-        return [
-            Lost(g.partition, "other|1|i|h") if g.partition in self.lost else Renewed(g.partition, 0, False)
-            for g in grants
-        ]
-
-    def release(self, grants: Sequence[Grant]) -> list[bool]:
-        self.released += [grant.partition for grant in grants]
-        for grant in grants:
-            self.held.pop(grant.partition, None)
-        return [True] * len(grants)
-
-    def free(self, partition: int, value: str) -> bool:
-        return self.held.pop(partition, None) is not None
-
-
-class Stage:
-    """Leases over that store; it notes what the Mirror, the dispatcher and the reader are told."""
-
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.store = Store(self.clock)
-        self.holdings = Holdings(self.clock.monotonic)
-        self.events: list[StoreEvent] = []
-        self.checked: list[tuple[int, str | None]] = []
-        self.told: list[object] = []
-        self.gained: list[int] = []
-        self.lost: list[int] = []
-        self.ticks = 0
-        self.told_ms: list[int] = []
-        self.troubles = 0
-        self.leases = Leases(
-            self.store,  # type: ignore[arg-type]
-            Owner("me", "i", "here,boot,1,1"),
-            self.holdings,
-            self,
-            PARTITIONS,
-            self.events.append,
-            lambda info: "dead" in info,
-            self.tick,
-            self.trouble,
-        )
-        self.leases.mirror = self  # type: ignore[assignment]
-        self.leases.dispatcher = self  # type: ignore[assignment]
-        self.leases.on_gained = lambda grant: self.gained.append(grant.partition)
-        self.leases.on_lost = self.lost.append
-
-    def monotonic(self) -> float:
-        return self.clock.monotonic()
-
-    def sync(self, server_ms: int, sent_monotonic: float, received_monotonic: float) -> None:
-        assert sent_monotonic <= received_monotonic
-
-    def tick(self, server_ms: int) -> None:
-        self.ticks += 1
-        self.told_ms.append(server_ms)
-
-    def trouble(self) -> None:
-        self.troubles += 1
-
-    def lease_checked(self, partition: int, lease: str | None) -> None:
-        self.checked.append((partition, lease))
-
-    def tell(self, message: object) -> None:
-        self.told.append(message)
-
-    def acts_until(self, partition: int) -> float:
-        return self.holdings._until[partition]
+from stepwell.actors.store_events import Fenced
 
 
 @pytest.fixture
@@ -146,8 +25,8 @@ def test_free_partitions_are_taken_and_told(stage: Stage) -> None:
 def test_what_may_be_acted_on_counts_from_the_sending_of_the_request(stage: Stage) -> None:
     stage.store.seconds = 2.0
     stage.leases.round()
-    # 2 s for the time, then the request is sent.
-    assert stage.acts_until(0) == pytest.approx(2.0 + TTL_MS / 1000 - MARGIN_SECONDS)
+    # 2 s for the time and 2 s for the look around, then the request is sent.
+    assert stage.acts_until(0) == pytest.approx(4.0 + TTL_MS / 1000 - MARGIN_SECONDS)
     sent = stage.clock.monotonic() + 2.0
     stage.leases.round()
     assert stage.acts_until(0) == pytest.approx(sent + TTL_MS / 1000 - MARGIN_SECONDS)
@@ -225,42 +104,10 @@ def test_all_is_given_back_at_the_end(stage: Stage) -> None:
     assert stage.store.released == [0, 1, 2]
 
 
-class Waits:
-    """Stands for the event that a waiting round listens to: waiting takes virtual time, unless it is woken."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._set = False
-
-    def set(self) -> None:
-        self._set = True
-
-    def clear(self) -> None:
-        self._set = False
-
-    def wait(self, seconds: float) -> None:
-        if not self._set:
-            self._stage.clock.advance(seconds)
-
-
 @pytest.fixture
 def waiting(stage: Stage) -> Stage:
     """A stage after its first round, whose rounds wait in virtual time."""
-    stage.leases._wake = Waits(stage)  # type: ignore[assignment]
-    stage.leases.round()
-    return stage
-
-
-def run_until(stage: Stage, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> int:
-    """Let its loop run for that long; how many rounds there were. A round that never ends is one of too many turns."""
-    end = stage.clock.monotonic() + seconds
-    before = stage.store.exchanges
-    for _ in range(1000):
-        meanwhile()
-        stage.leases.run_once()
-        if stage.clock.monotonic() >= end:
-            return stage.store.exchanges - before
-    raise AssertionError(f"it spins: {stage.store.exchanges - before} rounds")
+    return waits(stage)
 
 
 def test_a_suspect_does_not_make_it_spin_while_redis_is_away(waiting: Stage) -> None:

@@ -80,9 +80,16 @@ class Stage:
         return {name.decode(): msgspec.json.decode(beat) for name, beat in found.items()}
 
 
+class Deaf:
+    """Stands for a dispatcher until the shard is started."""
+
+    def tell(self, _message: object) -> None: ...
+
+
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     made = Stage()
+    made.shard._leases.dispatcher = Deaf()  # type: ignore[assignment]
     yield made
     made.shard.runner._loop.close()  # of a shard that was never started
 
