@@ -62,6 +62,9 @@ class Metrics:
         self.attempts = self._counter(
             "attempts", "Attempts of steps that ended, by outcome: completed or failed.", "flow", "step", "outcome"
         )
+        self.step_crashes = self._counter(
+            "step_crashes", "Failed attempts whose processes died under them.", "flow", "step"
+        )
         self.step_duration = self._histogram(
             "step_duration_seconds", "How long the bodies of completed attempts ran.", STEP_SECONDS, "flow", "step"
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from prometheus_client import Counter, Histogram
 
 from stepwell.core import events
+from stepwell.core.errors import StepCrashed
 from stepwell.core.events import Event
 from stepwell.metrics.names import (
     BACKOFF_ENDS,
@@ -81,6 +82,7 @@ class MetricsSubscriber:
     def _failed(self, event: events.AttemptFailed) -> None:
         step = self._step(event.flow, event.step)
         step.failed.inc()
+        self._crashed(event)
         step.backoff.observe(event.delay_ms / 1000)
         self._backing_off.add((event.execution_id, event.path))
 
@@ -89,7 +91,12 @@ class MetricsSubscriber:
         reason = one_of(event.reason, GIVE_UP_REASONS)
         if reason != "interrupted":  # no attempt ended there: too many were cut short
             self._step(flow, step).failed.inc()
+            self._crashed(event)
         self._metrics.terminal_failures.labels(flow, step, reason).inc()
+
+    def _crashed(self, event: events.AttemptFailed | events.StepGaveUp) -> None:
+        if event.error_type == StepCrashed.__name__:
+            self._metrics.step_crashes.labels(*self._names(event.flow, event.step)).inc()
 
     # A set, not a count: an execution that is rebuilt from its row tells of its backoffs again.
     def _backoff_left(self, event: events.BackoffLeft) -> None:

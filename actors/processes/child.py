@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import ctypes
 import logging
@@ -12,6 +13,7 @@ import socket
 import sys
 import threading
 import traceback
+from pathlib import Path
 from types import FrameType
 
 from stepwell.actors.processes import code, wire
@@ -24,6 +26,7 @@ from stepwell.flow.definitions import StepLike
 from stepwell.metrics.logs import setup_logging
 
 logger = logging.getLogger("stepwell.runner")
+OOM_SCORE = "500"  # half of all memory
 
 
 def main(descriptor: int) -> None:
@@ -56,6 +59,7 @@ def _serve(connection: socket.socket) -> None:
 
 def _begin(hello: wire.Hello) -> None:
     _end_with_parent(hello.parent)
+    _go_before_the_shard()
     if hello.log is not None:
         log = hello.log
         setup_logging(log.json, log.level, log.secrets, fields=log.fields)
@@ -136,6 +140,12 @@ def _end_with_parent(parent: int) -> None:
     library.prctl(pr_set_pdeathsig, int(signal.SIGHUP), 0, 0, 0)
     if os.getppid() != parent:  # it died before
         _end_group()
+
+
+def _go_before_the_shard() -> None:
+    """Linux: where memory runs out, this process is killed rather than its shard."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
 
 
 def _heed_signals() -> None:

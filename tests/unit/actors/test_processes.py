@@ -95,6 +95,14 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.runner.stop(5.0)
 
 
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One for tests that end no process."""
+    made = Stage(tmp_path_factory.mktemp("warm"))
+    yield made
+    made.runner.stop(5.0)
+
+
 def is_gone(pid: int) -> bool:
     """Whether there is no such process, not even a zombie."""
     try:
@@ -107,26 +115,26 @@ def is_gone(pid: int) -> bool:
 # What reaches a body, and what comes back.
 
 
-def test_a_body_runs_elsewhere_and_its_process_serves_again(stage: Stage) -> None:
-    first = stage.value(isolated.pid)
+def test_a_body_runs_elsewhere_and_its_process_serves_again(warm: Stage) -> None:
+    first = warm.value(isolated.pid)
     assert first != os.getpid()
-    assert stage.value(isolated.pid) == first
-    assert stage.value(isolated.async_pid) == first
-    assert stage.runner.running == 0
+    assert warm.value(isolated.pid) == first
+    assert warm.value(isolated.async_pid) == first
+    assert warm.runner.running == 0
 
 
-def test_arguments_come_as_they_are_annotated(stage: Stage) -> None:
+def test_arguments_come_as_they_are_annotated(warm: Stage) -> None:
     a, b, c = Order("a"), Order("b"), Order("c")
-    assert stage.value(isolated.typed, a, b, x=c) == ["Ordera", "Orderb", "Orderc"]
-    assert stage.value(isolated.echo, (1, {"order": Order("a", 5)})) == [1, {"order": {"id": "a", "cents": 5}}]
+    assert warm.value(isolated.typed, a, b, x=c) == ["Ordera", "Orderb", "Orderc"]
+    assert warm.value(isolated.echo, (1, {"order": Order("a", 5)})) == [1, {"order": {"id": "a", "cents": 5}}]
 
 
 @pytest.mark.parametrize("of", [isolated.told, isolated.told_async])
-def test_a_body_knows_its_attempt_key_and_deadline(stage: Stage, of: Any) -> None:
-    before = stage.clock.monotonic()
-    *known, deadline = stage.value(of, path="told", attempt=3)
+def test_a_body_knows_its_attempt_key_and_deadline(warm: Stage, of: Any) -> None:
+    before = warm.clock.monotonic()
+    *known, deadline = warm.value(of, path="told", attempt=3)
     assert known == ["e1", "told", 3, "e1:token", 7]
-    assert before + 20 < deadline < stage.clock.monotonic() + 30
+    assert before + 20 < deadline < warm.clock.monotonic() + 30
 
 
 @pytest.mark.parametrize(
@@ -140,53 +148,53 @@ def test_a_body_knows_its_attempt_key_and_deadline(stage: Stage, of: Any) -> Non
     ],
 )
 def test_what_a_body_raises_is_judged_by_its_policy(
-    stage: Stage, how: str, type_: str, retryable: bool, reason: str
+    warm: Stage, how: str, type_: str, retryable: bool, reason: str
 ) -> None:
-    erred = stage.outcome(isolated.fail, how)
+    erred = warm.outcome(isolated.fail, how)
     assert isinstance(erred, StepErred)
     assert (erred.error.type, erred.retryable, erred.error.reason) == (type_, retryable, reason)
     assert erred.error.where.startswith("actors/isolated.py:")
     assert erred.error.where.endswith(" in fail")
     assert erred.retry_after == (7.0 if how == "retry after" else None)
     assert "secret" not in erred.error.message
-    assert isinstance(stage.outcome(isolated.pid), StepDone)
+    assert isinstance(warm.outcome(isolated.pid), StepDone)
 
 
-def test_arguments_that_do_not_fit_the_function_are_final(stage: Stage) -> None:
-    erred = stage.outcome(isolated.pid, 1, 2)
+def test_arguments_that_do_not_fit_the_function_are_final(warm: Stage) -> None:
+    erred = warm.outcome(isolated.pid, 1, 2)
     assert (erred.error.type, erred.error.reason, erred.retryable) == ("TypeError", "arguments", False)
-    wrong = stage.outcome(isolated.typed, "no order")
+    wrong = warm.outcome(isolated.typed, "no order")
     assert (wrong.error.type, wrong.retryable) == ("PayloadError", False)
     assert wrong.error.message.startswith("argument 1 of step typed does not fit: ")
 
 
-def test_an_argument_or_result_that_is_no_json_names_its_place(stage: Stage) -> None:
-    argument = stage.outcome(isolated.echo, value=[object()])
+def test_an_argument_or_result_that_is_no_json_names_its_place(warm: Stage) -> None:
+    argument = warm.outcome(isolated.echo, value=[object()])
     assert (argument.error.type, argument.retryable) == ("PayloadError", False)
     assert argument.error.message.startswith(
         "argument 'value' of step echo can't be passed to a process of its own: $[0] is of type object"
     )
-    result = stage.outcome(isolated.no_json)
+    result = warm.outcome(isolated.no_json)
     assert (result.error.type, result.retryable) == ("PayloadError", False)
     assert result.error.message.startswith("the result of step no_json can't be stored: $ is of type object")
 
 
-def test_large_values_pass_and_a_huge_result_is_refused_with_its_size(stage: Stage) -> None:
+def test_large_values_pass_and_a_huge_result_is_refused_with_its_size(warm: Stage) -> None:
     megabyte = 1024 * 1024
-    assert len(stage.value(isolated.result_of_size, megabyte - 2)) == megabyte - 2
-    erred = stage.outcome(isolated.result_of_size, 20 * megabyte)
+    assert len(warm.value(isolated.result_of_size, megabyte - 2)) == megabyte - 2
+    erred = warm.outcome(isolated.result_of_size, 20 * megabyte)
     assert "is too large: 20,971,522 bytes" in erred.error.message
-    erred = stage.outcome(isolated.echo, "x" * 5 * megabyte)  # it got there, and is too large to come back
+    erred = warm.outcome(isolated.echo, "x" * 5 * megabyte)  # it got there, and is too large to come back
     assert "the result of step echo is too large: 5,242,882 bytes" in erred.error.message
 
 
 @pytest.mark.pain(37)
-def test_a_process_has_nothing_of_ours_but_its_connection(stage: Stage) -> None:
+def test_a_process_has_nothing_of_ours_but_its_connection(warm: Stage) -> None:
     with socket.socket() as listening, socket.socket() as other:
         listening.set_inheritable(True)
         other.set_inheritable(True)
         ours = {os.fstat(listening.fileno()).st_ino, os.fstat(other.fileno()).st_ino}
-        world = stage.value(isolated.world)
+        world = warm.value(isolated.world)
     assert not ours & set(world["inodes"])
     assert world["group"] == world["pid"]
     assert world["stdin"] == ""
@@ -196,22 +204,22 @@ def test_a_process_has_nothing_of_ours_but_its_connection(stage: Stage) -> None:
 # Code.
 
 
-def test_a_function_made_inside_a_function_goes_by_value(stage: Stage) -> None:
+def test_a_function_made_inside_a_function_goes_by_value(warm: Stage) -> None:
     surcharge = 5
 
     @step(isolation="process")
     def priced(order: Order) -> Order:
         return Order(order.id, order.cents + surcharge)
 
-    assert stage.value(priced, Order("a", 1)) == Order("a", 6)
+    assert warm.value(priced, Order("a", 1)) == Order("a", 6)
 
 
-def test_a_step_with_other_options_finds_its_body_by_name(stage: Stage) -> None:
+def test_a_step_with_other_options_finds_its_body_by_name(warm: Stage) -> None:
     variant = isolated.typed.with_options(name="another", timeout=20)
-    assert stage.value(variant, Order("a")) == ["Ordera"]  # the lock in its module can't be sent
+    assert warm.value(variant, Order("a")) == ["Ordera"]  # the lock in its module can't be sent
 
 
-def test_types_made_inside_a_function_go_by_value(stage: Stage) -> None:
+def test_types_made_inside_a_function_go_by_value(warm: Stage) -> None:
     @dataclass
     class Box:
         size: int
@@ -222,11 +230,11 @@ def test_types_made_inside_a_function_go_by_value(stage: Stage) -> None:
     body.__annotations__ = {"box": Box, "return": Box}
     bigger = step(name="bigger", isolation="process")(body)
     assert bigger.decode_result(b'{"size":1}') == Box(1)  # msgspec has looked at the class
-    assert stage.value(bigger, Box(2)) == Box(3)
-    assert stage.value(bigger, Box(3)) == Box(4)
+    assert warm.value(bigger, Box(2)) == Box(3)
+    assert warm.value(bigger, Box(3)) == Box(4)
 
 
-def test_a_struct_that_can_not_be_imported_is_said_at_once(stage: Stage) -> None:
+def test_a_struct_that_can_not_be_imported_is_said_at_once(warm: Stage) -> None:
     class Box(msgspec.Struct):
         size: int
 
@@ -234,12 +242,12 @@ def test_a_struct_that_can_not_be_imported_is_said_at_once(stage: Stage) -> None
     def bigger(size: int) -> int:
         return Box(size).size
 
-    erred = stage.outcome(bigger, 1)
+    erred = warm.outcome(bigger, 1)
     assert (erred.error.type, erred.retryable) == ("DefinitionError", False)
     assert "Box can't be sent" in erred.error.message
 
 
-def test_code_that_can_not_be_sent_is_said_at_once(stage: Stage) -> None:
+def test_code_that_can_not_be_sent_is_said_at_once(warm: Stage) -> None:
     lock = threading.Lock()
 
     @step(isolation="process")
@@ -247,24 +255,24 @@ def test_code_that_can_not_be_sent_is_said_at_once(stage: Stage) -> None:
         with lock:
             pass
 
-    erred = stage.outcome(locked)
+    erred = warm.outcome(locked)
     assert (erred.error.type, erred.retryable) == ("DefinitionError", False)
     assert erred.error.message.startswith("step locked can't run in a process of its own: ")
     assert erred.error.message.endswith("; move it, and what it needs, to a module")
 
 
-def test_a_module_that_the_process_can_not_import_fails_the_attempt(stage: Stage, tmp_path: Path) -> None:
+def test_a_module_that_the_process_can_not_import_fails_the_attempt(warm: Stage, tmp_path: Path) -> None:
     file = tmp_path / "short_lived.py"
     file.write_text("from stepwell import step\n@step(isolation='process')\ndef lost() -> None: ...\n")
     lost = load_module(str(file)).lost
     file.unlink()
     try:
-        erred = stage.outcome(lost)
+        erred = warm.outcome(lost)
     finally:
         sys.path.remove(str(tmp_path))
     assert (erred.error.type, erred.retryable) == ("ModuleNotFoundError", True)
     assert erred.error.message.startswith("step lost could not be loaded in its process: ")
-    assert isinstance(stage.outcome(isolated.pid), StepDone)
+    assert isinstance(warm.outcome(isolated.pid), StepDone)
 
 
 # Death.

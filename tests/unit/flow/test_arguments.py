@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +29,7 @@ def plain(*args: Any, **kwargs: Any) -> None: ...
 
 
 @step
-def odd(lock: threading.Lock) -> None: ...
+def odd(many: list[int] | set[int]) -> None: ...
 
 
 def call(of: Any, *args: object, **kwargs: object) -> StepCall[object]:
@@ -82,7 +81,7 @@ def test_what_does_not_fit_its_annotation_is_named() -> None:
 
 
 def test_an_annotation_that_no_json_can_become_is_named() -> None:
-    with pytest.raises(DefinitionError, match="step odd: its parameter 'lock' is annotated as"):
+    with pytest.raises(DefinitionError, match="step odd: its parameter 'many' is annotated as"):
         passed(call(odd, 1))
 
 

@@ -76,6 +76,16 @@ def test_five_failed_attempts_are_four_backoffs_and_one_terminal_failure(
     assert value("backoffs_ended_total", reason="due") == 4
 
 
+def test_attempts_whose_processes_died_are_counted_beside(
+    tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed
+) -> None:
+    tell(failed)
+    tell(replace(failed, attempt=2, error_type="StepCrashed"))
+    tell(events.StepGaveUp(*WHERE, 3, "exhausted", "StepCrashed", "it died", "t0", "k"))
+    assert value("step_crashes_total", **STEP) == 2
+    assert value("attempts_total", **STEP, outcome="failed") == 3
+
+
 def test_a_backoff_told_again_by_a_rebuilt_execution_counts_once(
     tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed
 ) -> None:
