@@ -16,6 +16,7 @@ def storm_of(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, seed: int) 
     monkeypatch.setattr("stepwell.actors.kit.supervision.RestartIntensity.record", lambda *_: True)
     monkeypatch.setattr("stepwell.actors.mirror.BATCH_REQUESTS_MAX", 1 + seed % 4)
     storm = Storm(make_world(planned, seed=seed))
+    storm.world.parents = seed % 2 == 1  # somebody reads the black boxes of the dead, or nobody does
     storm.blow(150)
     return storm
 
