@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import redis
 
+from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.bus import Bus, Subscriber
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.core.limits import Limits
 from stepwell.flow.registry import Registry
 from stepwell.store.namespace import Namespace
+from stepwell.worker.config import WorkerConfig
 from stepwell.worker.shard import RunningShard, ShardParts
 from stepwell.worker.telemetry import Telemetry
 
-__all__ = ["Hosted", "ShardSettings", "host_shard"]
+__all__ = ["Hosted", "ShardSettings", "host_shard", "settings_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,19 @@ class ShardSettings:
         limits: its bounds.
         threads: sync step bodies at once.
         box: file of its black box; empty: none is kept.
+        parent: the process that looks into its death (`host,boot,pid,start`); empty: nobody does.
     """
 
     shard_id: str
     limits: Limits
     threads: int
     box: str = ""
+    parent: str = ""
+
+
+def settings_of(config: WorkerConfig, shard_id: str, box: str = "", parent: str = "") -> ShardSettings:
+    """The settings of one shard of a worker."""
+    return ShardSettings(shard_id, config.limits, config.threads, box, parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ def host_shard(
     subscribers: Sequence[Subscriber] = (),
     failpoints: Failpoints = NO_FAILPOINTS,
 ) -> Hosted:
-    """Build a shard; see `ShardParts`."""
+    """Build a shard; see `ShardParts`. Raises OSError where its box can't be made."""
     telemetry = Telemetry()
     shard = RunningShard(
         ShardParts(
@@ -75,6 +85,8 @@ def host_shard(
             on_dead_letter=telemetry.undelivered,
             on_trouble=on_trouble,
             failpoints=failpoints,
+            box=BlackBox.create(Path(settings.box)) if settings.box else NO_BOX,
+            parent=settings.parent,
         )
     )
     return Hosted(shard, telemetry)

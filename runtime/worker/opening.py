@@ -8,14 +8,18 @@ from collections.abc import Callable
 
 import redis
 
+from stepwell.client.address import Place
+from stepwell.core.errors import StoreError
+from stepwell.core.redact import redact_url
 from stepwell.store.check import check_server, require_fit
 from stepwell.store.connect import connect
 from stepwell.store.embedded import read_secret, write_secret
 from stepwell.store.namespace import SECRET_BYTES, Namespace, open_namespace
 from stepwell.worker.config import WorkerConfig
+from stepwell.worker.naming import WorkerName
 from stepwell.worker.shard import SOCKET_TIMEOUT_SECONDS
 
-__all__ = ["connector", "open_store"]
+__all__ = ["Station", "connector", "open_store"]
 
 logger = logging.getLogger("stepwell.worker")
 
@@ -40,6 +44,52 @@ def open_store(connect_as: Callable[[str], redis.Redis], config: WorkerConfig) -
         return _open_namespace(client, config)
     finally:
         client.close()
+
+
+class Station:
+    """A worker's hold on its server and its name, from its start to its end.
+
+    Raises:
+        UsageError: the data directory or the name can't be used.
+        StoreUnreachable: there is no embedded server, and none can be started.
+    """
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._place = Place(config.address)
+        self._where = config.address.data_dir
+        try:
+            self._name = WorkerName(config.worker_id, config.address.data_dir)
+        except BaseException:
+            self._place.leave()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The server's URL."""
+        return self._place.url
+
+    @property
+    def worker_id(self) -> str:
+        """What the worker is called."""
+        return self._name.id
+
+    @property
+    def where(self) -> str:
+        """The server, for people: without credentials."""
+        return redact_url(self.url) if self._where is None else f"embedded in {self._where}"
+
+    def revive(self) -> bool:
+        """The embedded server may have died: whoever uses it starts it again. Whether its URL has changed."""
+        try:
+            return self._place.revive()
+        except StoreError as error:
+            logger.warning("the embedded server could not be started again: %s", error)
+            return False
+
+    def leave(self) -> None:
+        """Let go of both. Leaving twice is harmless."""
+        self._name.leave()
+        self._place.leave()
 
 
 def _open_namespace(client: redis.Redis, config: WorkerConfig) -> Namespace:

@@ -1,8 +1,44 @@
-"""What suits a process that is a worker and nothing else."""
+"""What suits a process that is a worker or a shard and nothing else."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import logging
+import math
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+import setproctitle
+
+__all__ = [
+    "DRAINING_SIGNALS",
+    "calm_the_collector",
+    "cores",
+    "die_with_parent",
+    "exit_now",
+    "kill_group",
+    "lead_group",
+    "leave_signals_to_parent",
+    "set_title",
+]
+
+DRAINING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def cores() -> int:
+    """How many cores this process may use: those it may run on, and not more than its control group is given."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(usable, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):  # no control group, no limit
+        return usable
 
 
 def calm_the_collector() -> None:
@@ -11,3 +47,54 @@ def calm_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+
+
+def set_title(role: str, name: str) -> None:
+    """Let `ps` say what this process is: `stepwell: shard rack-7/0`."""
+    setproctitle.setproctitle(f"stepwell: {role} {name}")
+
+
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when that parent ends, where the kernel can (Linux).
+
+    It counts the thread that made this process: that must be one which lives as long as the parent.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that
+        os._exit(1)
+
+
+def lead_group() -> None:
+    """Make this process the leader of a group of its own, out of reach of the terminal's signals; whatever it starts
+    is killed with it."""
+    os.setsid()
+
+
+def leave_signals_to_parent() -> None:
+    """Neither Ctrl-C nor SIGTERM ends this process: its parent decides. What it starts does not inherit that."""
+    for number in DRAINING_SIGNALS:
+        signal.signal(number, _pass)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, DRAINING_SIGNALS)
+
+
+def kill_group(leader: int) -> None:
+    """SIGKILL a process and all that it has started. It must not have been waited for, lest another has its number."""
+    for kill in (os.killpg, os.kill):  # it may not lead its group yet
+        try:
+            kill(leader, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        except PermissionError:  # macOS: of a group in which only the dead are left
+            continue
+
+
+def exit_now(code: int) -> NoReturn:
+    """End without waiting for threads, with all that was logged and printed: bodies of steps may outlive a grace."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _pass(_number: int, _frame: FrameType | None) -> None:
+    pass

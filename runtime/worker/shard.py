@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
@@ -39,7 +40,7 @@ from stepwell.core.redact import redact
 from stepwell.flow.registry import Registry
 from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
-from stepwell.store.leases import Grant, LeaseStore
+from stepwell.store.leases import Grant, LeaseStore, server_time_ms
 from stepwell.store.link import Link
 from stepwell.store.members import Members
 from stepwell.store.namespace import Namespace, remember
@@ -196,6 +197,8 @@ class RunningShard:
         self._reader.dispatcher = shard.dispatcher
         self._leases.dispatcher = shard.dispatcher
         self.runner.begin()
+        with contextlib.suppress(StoreError):
+            server_time_ms(self._link)  # makes the connection, so that a quick answer sets the clock
         self._leases.round()
         for loop in (*self._loops, self._ingress_loop):
             loop.start()

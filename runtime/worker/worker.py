@@ -15,16 +15,16 @@ from typing import Self
 
 from stepwell.actors.bus import Subscriber
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
-from stepwell.client.address import Place, resolve
-from stepwell.core.errors import DefinitionError, StoreError
+from stepwell.client.address import resolve
+from stepwell.core.errors import DefinitionError
 from stepwell.core.partition import DEFAULT_PARTITIONS
-from stepwell.core.redact import redact, redact_url
+from stepwell.core.redact import redact
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
 from stepwell.worker.config import WorkerConfig
-from stepwell.worker.hosting import ShardSettings, host_shard
-from stepwell.worker.naming import WorkerName, shard_id
-from stepwell.worker.opening import connector, open_store
+from stepwell.worker.hosting import host_shard, settings_of
+from stepwell.worker.naming import shard_id
+from stepwell.worker.opening import Station, connector, open_store
 from stepwell.worker.shard import RunningShard
 from stepwell.worker.telemetry import Telemetry
 
@@ -86,8 +86,7 @@ class Worker:
         )
         self._subscribers = tuple(subscribers)
         self._failpoints = failpoints
-        self._place: Place | None = None
-        self._name: WorkerName | None = None
+        self._station: Station | None = None
         self._shard: RunningShard | None = None
         self._telemetry: Telemetry | None = None
         # Set also by a signal's handler: it may interrupt whatever holds a lock, so it takes none (`put` is reentrant).
@@ -102,8 +101,8 @@ class Worker:
     @property
     def url(self) -> str:
         """URL of the server in use (known after `start`)."""
-        assert self._place is not None, "the worker has not been started"
-        return self._place.url
+        assert self._station is not None, "the worker has not been started"
+        return self._station.url
 
     @property
     def metrics_port(self) -> int | None:
@@ -141,7 +140,9 @@ class Worker:
         """Run until SIGINT or SIGTERM, then drain; a second signal ends the process at once. Returns the exit code."""
         self.install_signals()
         self.start()
-        logger.info("worker is running: %d flows, server %s", len(self.registry), self._where())
+        logger.info(
+            "worker is running: %d flows, server %s", len(self.registry), self._station.where if self._station else ""
+        )
         return self.wait()
 
     def install_signals(self) -> None:
@@ -180,12 +181,11 @@ class Worker:
         self.stop()
 
     def _start(self) -> None:
-        self._place = Place(self.config.address)
-        self._name = WorkerName(self.config.worker_id, self.config.address.data_dir)
-        connect_as = connector(self._place.url)
+        self._station = Station(self.config)
+        connect_as = connector(self._station.url)
         namespace = open_store(connect_as, self.config)
         hosted = host_shard(
-            ShardSettings(shard_id(self._name.id, 0), self.config.limits, self.config.threads),
+            settings_of(self.config, shard_id(self._station.worker_id, 0)),
             namespace,
             self.registry,
             connect_as,
@@ -199,17 +199,9 @@ class Worker:
         if self.config.metrics_port is not None:
             self._telemetry.serve(self.config.metrics_host, self.config.metrics_port)
 
-    def _where(self) -> str:
-        data_dir = self.config.address.data_dir
-        return redact_url(self.url) if data_dir is None else f"embedded in {data_dir}"
-
     def _revive(self) -> None:
-        """The embedded server may have died: whoever uses it starts it again."""
-        if self._place is not None:
-            try:
-                self._place.revive()
-            except StoreError as error:
-                logger.warning("the embedded server could not be started again: %s", error)
+        if self._station is not None:
+            self._station.revive()
 
     def _failed(self, reason: str) -> None:
         self._failure = self._failure or reason
@@ -225,9 +217,6 @@ class Worker:
         if self._telemetry is not None:
             self._telemetry.close()
             self._telemetry = None
-        if self._name is not None:
-            self._name.leave()
-            self._name = None
-        if self._place is not None:
-            self._place.leave()
-            self._place = None
+        if self._station is not None:
+            self._station.leave()
+            self._station = None

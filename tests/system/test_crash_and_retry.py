@@ -175,7 +175,7 @@ def test_steps_of_a_killed_worker_run_again_under_their_numbers_and_all_end(stag
         worker.finish()
         stage.open("go")
         second = stage.worker().ready()
-        assert [client.result(each, timeout=60) for each in ids] == [[second.pid, "after!"]] * len(ids)
+        assert [client.result(each, timeout=60) for each in ids] == [[second.shard, "after!"]] * len(ids)
     for each in ids:
         assert stage.journal.attempts(each, "held") == [1, 1]
         assert stage.journal.attempts(each, "quick") == [1]

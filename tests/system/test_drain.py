@@ -29,12 +29,12 @@ def test_a_running_step_finishes_and_is_recorded(stage: Stage, number: signal.Si
         ends_quietly(worker)
 
         first, second = client.describe("h1")["steps"]
-        assert (first["status"], first["result"], first["interruptions"]) == ("completed", worker.pid, 0)
+        assert (first["status"], first["result"], first["interruptions"]) == ("completed", worker.shard, 0)
         assert second["attempts"] == []
         assert stage.journal.attempts("h1", "quick") == []  # nothing new starts
 
         stage.worker().ready()
-        assert client.result("h1", timeout=60) == [worker.pid, "after!"]
+        assert client.result("h1", timeout=60) == [worker.shard, "after!"]
         steps = client.describe("h1")["steps"]
         assert client.dead_letters() == []
     assert [step["interruptions"] for step in steps] == [0, 0]
@@ -82,7 +82,7 @@ def test_an_attempt_cut_short_at_the_end_of_the_grace_time_is_not_billed(stage: 
         successor = stage.worker().ready()
         stage.ran("h1", path, times=2)
         stage.open("go")
-        assert client.result("h1", timeout=60) == [successor.pid, "after!"]
+        assert client.result("h1", timeout=60) == [successor.shard, "after!"]
         step = client.describe("h1")["steps"][0]
         assert client.dead_letters() == []
     assert step["interruptions"] == 0
@@ -106,7 +106,7 @@ def test_a_second_signal_ends_it_at_once(stage: Stage, first: signal.Signals, se
         assert "Traceback" not in worker.out + worker.err
         stage.open("go")
         successor = stage.worker().ready()
-        assert client.result("h1", timeout=60) == [successor.pid, "after!"]
+        assert client.result("h1", timeout=60) == [successor.shard, "after!"]
         assert client.dead_letters() == []
 
 

@@ -52,7 +52,7 @@ def hold_some(stage: Stage, client: Client, prefix: str, count: int = 5) -> list
 def end_well(stage: Stage, client: Client, worker: WorkerProcess, ids: list[str]) -> None:
     """All end, and each step ran once, as its first attempt."""
     for each in ids:
-        assert client.result(each, timeout=120) == [worker.pid, "after!"]
+        assert client.result(each, timeout=120) == [worker.shard, "after!"]
         steps = client.describe(each)["steps"]
         assert [len(step["attempts"]) for step in steps] == [1, 1]
         assert [step["interruptions"] for step in steps] == [0, 0]

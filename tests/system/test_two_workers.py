@@ -37,7 +37,7 @@ def test_the_second_stands_by(stage: Stage) -> None:
         for number in range(20):
             client.start("chain", {}, f"c{number}")
         assert [client.result(f"c{number}", timeout=60) for number in range(20)] == [3] * 20
-        assert {run.pid for run in stage.journal.runs()} == {first.pid}
+        assert {run.pid for run in stage.journal.runs()} == {first.shard}
         assert len(owners(stage)) == 1
         assert second.page("healthz")[0] == 200
 
@@ -53,7 +53,7 @@ def test_the_second_takes_over_at_once_when_the_first_is_killed(stage: Stage) ->
                 server.pexpire(lease, HOUR_MS, xx=True)  # so that nobody could wait for its end
         stage.ran("h1", "held", times=2)
         stage.open("go")
-        assert client.result("h1", timeout=60) == [second.pid, "after!"]
+        assert client.result("h1", timeout=60) == [second.shard, "after!"]
     assert stage.journal.attempts("h1", "held") == [1, 1]
 
 
@@ -67,10 +67,10 @@ def test_the_second_takes_over_when_the_first_is_drained(stage: Stage) -> None:
         first.wait_for("nothing new starts")
         stage.open("go")
         assert first.finish() == 0
-        assert client.result("h1", timeout=60) == [first.pid, "after!"]
+        assert client.result("h1", timeout=60) == [first.shard, "after!"]
         assert client.cancel("s1", timeout=60).applied
         assert [step["interruptions"] for step in client.describe("h1")["steps"]] == [0, 0]
-    assert [run.pid for run in stage.journal.runs("h1")] == [first.pid, second.pid]
+    assert [run.pid for run in stage.journal.runs("h1")] == [first.shard, second.shard]
 
 
 @pytest.mark.pain(40)
@@ -80,18 +80,18 @@ def test_a_zombie_writes_nothing_and_runs_nothing_twice(stage: Stage, lapse: str
         first, second = two_workers(stage, client)
         client.start("holding", {"gate": "go"}, "h1")
         stage.ran("h1", "held")
-        first.signal(signal.SIGSTOP)
+        first.freeze()
         if lapse == "in the server only":
             # The zombie wakes up within what it takes for its lease: the store alone must refuse it.
             with stage.server() as server:
                 server.delete(*server.scan_iter("*:lease"))
         stage.ran("h1", "held", times=2)
-        stage.open(f"go-{second.pid}")
-        assert client.result("h1", timeout=60) == [second.pid, "after!"]
+        stage.open(f"go-{second.shard}")
+        assert client.result("h1", timeout=60) == [second.shard, "after!"]
         row, runs = row_of(stage, "h1"), stage.journal.runs()
 
-        stage.open(f"go-{first.pid}")
-        first.signal(signal.SIGCONT)
+        stage.open(f"go-{first.shard}")
+        first.thaw()
         stage.eventually(lambda: first.metric("stepwell_fenced_total") > 0, "the zombie is fenced and counts it")
         stage.eventually(lambda: len(client.workers()) == 2, "the zombie stands by")
         # It still reads its step's end now, at the latest; and it works again when it is needed.
@@ -101,6 +101,6 @@ def test_a_zombie_writes_nothing_and_runs_nothing_twice(stage: Stage, lapse: str
         assert client.result("c1", timeout=60) == 3
         assert row_of(stage, "h1") == row
         assert stage.journal.runs("h1") == runs
-        assert {run.pid for run in stage.journal.runs("c1")} == {first.pid}
-    assert [run.pid for run in runs] == [first.pid, second.pid, second.pid]
+        assert {run.pid for run in stage.journal.runs("c1")} == {first.shard}
+    assert [run.pid for run in runs] == [first.shard, second.shard, second.shard]
     assert "Traceback" not in first.out + first.err

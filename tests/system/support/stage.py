@@ -33,7 +33,7 @@ class Eventually(Protocol):
 
 
 class WorkerProcess:
-    """One `stepwell run`; what it says goes to two files."""
+    """One `stepwell run`; what it says goes to two files. `pid` is its parent process'."""
 
     def __init__(self, process: subprocess.Popen[str], out: Path, err: Path, eventually: Eventually) -> None:
         self.process = process
@@ -51,6 +51,28 @@ class WorkerProcess:
     def err(self) -> str:
         """Its stderr so far."""
         return self._err.read_text()
+
+    @property
+    def shards(self) -> dict[int, int]:
+        """The process that runs each shard now, by the shard's number."""
+        said = re.findall(r"shard \S+/(\d+) runs \(process (\d+)\)", self.err)
+        return {int(index): int(pid) for index, pid in said}
+
+    @property
+    def shard(self) -> int:
+        """The process of the only shard."""
+        [pid] = self.shards.values()
+        return pid
+
+    def freeze(self) -> None:
+        """SIGSTOP all its processes."""
+        for pid in (self.pid, *self.shards.values()):
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT all its processes."""
+        for pid in (self.pid, *self.shards.values()):
+            os.kill(pid, signal.SIGCONT)
 
     def ready(self) -> WorkerProcess:
         """Wait until it has said that it runs."""
@@ -136,9 +158,9 @@ class Stage:
         }
 
     def worker(self, *options: str, flows: Path = SUBJECT) -> WorkerProcess:
-        """Start `stepwell run` on the flows of `subject`."""
+        """Start `stepwell run` on the flows of `subject`, with one shard unless the options say more."""
         command = [sys.executable, "-m", "stepwell.cli", "run", str(flows), *self.where, "--metrics-port", "0"]
-        return self.start([*command, *options])
+        return self.start([*command, "--shards", "1", *options])
 
     def start(self, command: list[str]) -> WorkerProcess:
         """Start any command that is a worker."""

@@ -387,7 +387,7 @@ class NoServer:
 def test_a_worker_without_a_server_says_that_and_nothing_of_the_flows(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("stepwell.worker.Worker", NoServer)
+    monkeypatch.setattr("stepwell.worker.parent.Parent", NoServer)
     monkeypatch.setattr("stepwell.metrics.logs.setup_logging", lambda *_: None)
     file = tmp_path / "hasty_flows.py"
     file.write_text(WARNED)

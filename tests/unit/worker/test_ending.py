@@ -46,8 +46,8 @@ class Shard:
             raise self._errors[what]
 
 
-class Place:
-    """Where the server is; it notes that it was left."""
+class Station:
+    """Where the worker is; it notes that it was left."""
 
     left = False
 
@@ -58,7 +58,7 @@ class Place:
 @pytest.fixture
 def worker() -> Worker:
     made = Worker([calm], redis="redis://localhost:1")
-    made._place = Place()  # type: ignore[assignment]
+    made._station = Station()  # type: ignore[assignment]
     return made
 
 
@@ -74,7 +74,7 @@ ERRORS: list[dict[str, Exception]] = [
 def test_a_worker_that_can_t_stop_in_good_order_still_leaves_and_says_why(
     worker: Worker, errors: dict[str, Exception], failed_before: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place: Any = worker._place
+    station: Any = worker._station
     shard = Shard(**errors)
     worker._shard = shard  # type: ignore[assignment]
     if failed_before:
@@ -83,18 +83,18 @@ def test_a_worker_that_can_t_stop_in_good_order_still_leaves_and_says_why(
     with caplog.at_level(logging.INFO):
         assert worker.wait() == 1
     assert shard.asked == ["drain", "stop"]
-    assert place.left
+    assert station.left
     [last] = [record for record in caplog.records if record.levelno == logging.CRITICAL]
     assert ("the dispatcher failed" if failed_before else "broke") in last.getMessage()
     assert all(record.exc_info is None for record in caplog.records), "a traceback is for those who ask for it"
 
 
 def test_stopping_by_oneself_tells_what_went_wrong_and_leaves_all_the_same(worker: Worker) -> None:
-    place: Any = worker._place
+    station: Any = worker._station
     worker._shard = Shard(stop=RuntimeError("stop broke"))  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match="stop broke"):
         worker.stop()
-    assert place.left
+    assert station.left
     worker.stop()
 
 

@@ -1,0 +1,62 @@
+"""The options of `stepwell run`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+__all__ = [
+    "METRICS_PORT",
+    "Grace",
+    "LogJson",
+    "MaxRunning",
+    "MetricsPort",
+    "Processes",
+    "Shards",
+    "Threads",
+    "WorkerId",
+]
+
+METRICS_PORT: Final = 9464
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        help="Port of /metrics, /healthz and /readyz; 0: any free one.",
+        show_default=f"{METRICS_PORT}, or a free one if that is taken",
+        min=0,
+        max=65535,
+    ),
+]
+Shards = Annotated[
+    int | None,
+    typer.Option("--shards", metavar="N", help="Processes that run flows.", show_default="one per core", min=1),
+]
+MaxRunning = Annotated[
+    int,
+    typer.Option("--max-running", metavar="N", help="Executions that run at once in a shard; more wait.", min=1),
+]
+Threads = Annotated[
+    int, typer.Option("--threads", metavar="N", help="Steps written as `def` that run at once in a shard.", min=1)
+]
+Processes = Annotated[
+    int,
+    typer.Option("--processes", metavar="N", help='Steps with isolation="process" that run at once in a shard.', min=1),
+]
+Grace = Annotated[
+    float,
+    typer.Option("--grace", metavar="SECONDS", help="Time that running steps get when the worker is stopped.", min=0.0),
+]
+WorkerId = Annotated[
+    str | None,
+    typer.Option(
+        "--worker-id",
+        metavar="NAME",
+        help="What this worker is called among all on one server; partitions follow the name over restarts.",
+        show_default="kept in the data folder, else a new one",
+    ),
+]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON, one object a line.")]

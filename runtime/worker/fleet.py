@@ -1,0 +1,272 @@
+"""The shards of a worker: which live, what each said last, what happens when one dies. It never waits.
+
+The parent's loop tells it what has happened; what it decides it does through the handles of the processes and through
+its `Aide`. All of it is for the thread of that loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace as changed
+from typing import Final, Protocol
+
+from stepwell.core.restarts import RestartRules
+from stepwell.metrics.worker import WorkerMetrics
+from stepwell.worker import control as c
+from stepwell.worker.collecting import Collecting
+from stepwell.worker.slots import Cause, Slot
+from stepwell.worker.spawn import Handle
+
+__all__ = ["Aide", "Fleet"]
+
+HANG_SECONDS_MAX: Final = 10.0
+"""A turn of a shard's scheduler that takes longer is its end."""
+MUTE_SECONDS_MAX: Final = 60.0
+"""A shard that says nothing for so long is killed; it speaks twice a second."""
+ENDING_SECONDS: Final = 25.0
+"""What a shard that ends has after its grace: it flushes, stops its threads, gives leases back."""
+FROZEN_SECONDS: Final = 5.0
+"""The parent itself was held up if it did not look for so long."""
+EXAMINING_SECONDS: Final = 2.0
+"""For how long a restart waits to hear what killed the shard."""
+
+logger = logging.getLogger("stepwell.worker")
+
+
+class Aide(Protocol):
+    """What the fleet can't do by itself. Nothing of it waits."""
+
+    def spawn(self, slot: Slot) -> Handle:
+        """Start a process for a shard, and give it its first orders."""
+        ...
+
+    def busy_seconds(self, slot: Slot) -> float:
+        """For how long the shard's scheduler has been at one turn, by its black box; 0 where that is not known."""
+        ...
+
+    def examine(self, slot: Slot) -> None:
+        """Read a dead shard's black box and free its leases, then call `Fleet.examined`."""
+        ...
+
+    def in_trouble(self) -> None:
+        """A shard can't reach Redis."""
+        ...
+
+
+class Fleet:
+    """Starts, watches, restarts and ends shards."""
+
+    def __init__(
+        self,
+        slots: tuple[Slot, ...],
+        aide: Aide,
+        collecting: Collecting,
+        metrics: WorkerMetrics,
+        monotonic: Callable[[], float],
+        rules: RestartRules | None = None,
+    ) -> None:
+        self.slots = slots
+        self._aide = aide
+        self._collecting = collecting
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._rules = rules or RestartRules()
+        self._ticked = monotonic()
+        self.draining = False
+        self.failure = ""
+        """Why the worker can't go on."""
+        self.refusal: c.Failed | None = None
+        """Why a shard would not start, as long as they never all had."""
+        self.had_started = False
+        """Whether all shards ran at the same time once."""
+        self.cut_short = 0
+        """Steps that a drain has cut short."""
+        metrics.watch(lambda state: sum(slot.shown == state for slot in slots))
+
+    @property
+    def over(self) -> bool:
+        """Whether all have ended and none comes back."""
+        return all(slot.state == "ended" for slot in self.slots)
+
+    @property
+    def had_loaded(self) -> bool:
+        """Whether a shard could load the flows."""
+        return any(slot.loaded is not None for slot in self.slots)
+
+    def living(self) -> Iterator[tuple[Slot, Handle]]:
+        """Places with a process."""
+        for slot in self.slots:
+            if slot.handle is not None:
+                yield slot, slot.handle
+
+    def start(self) -> None:
+        """Start all."""
+        for slot in self.slots:
+            self._spawn(slot)
+
+    def hear(self, slot: Slot) -> None:
+        """Take in what a shard has said."""
+        if slot.handle is None:
+            return
+        try:
+            for message in slot.handle.receive():
+                slot.heard_at = self._monotonic()
+                self._heard(slot, message)
+        except ValueError as error:
+            self._kill(slot, Cause("nonsense", f"it said what no shard says ({error})"))
+
+    def look(self, slot: Slot) -> None:
+        """See whether a process has ended."""
+        if slot.handle is not None and slot.handle.ended():
+            self.hear(slot)
+            self._died(slot, slot.handle)
+
+    def examined(self, index: int, life: int, named: bool) -> None:
+        """A dead shard's black box was read, its leases are free. `named`: it told what has killed the shard."""
+        for other, handle in self.living():
+            if other.state == "running":
+                handle.send(c.Hurry())
+        slot = self.slots[index]
+        if slot.state == "examined" and slot.life == life:
+            self._decide(slot, named)
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = self._monotonic()
+        if now - self._ticked > FROZEN_SECONDS:  # who did not listen has nothing to say about silence
+            for slot in self.slots:
+                slot.heard_at = now
+        self._ticked = now
+        for slot in self.slots:
+            if slot.handle is not None:
+                self._watch(slot, now)
+            elif slot.due is not None and now >= slot.due:
+                if slot.state == "examined":
+                    self._decide(slot, named=False)
+                elif slot.state == "waiting":
+                    self._metrics.restarted("" if slot.cause is None else slot.cause.kind)
+                    self._spawn(slot)
+
+    def drain(self, grace: float) -> None:
+        """Let all of them end, running steps within `grace` seconds; none is started any more."""
+        self.draining = True
+        now = self._monotonic()
+        for slot in self.slots:
+            if slot.state == "waiting":
+                slot.state = "ended"
+            elif slot.handle is not None and slot.state != "ending":
+                slot.state = "ending"
+                slot.kill_at = now + grace + ENDING_SECONDS
+                slot.handle.send(c.Drain(grace))
+
+    def kill(self) -> None:
+        """SIGKILL them all, and clear them away."""
+        for slot, handle in list(self.living()):
+            handle.kill()
+            handle.bury()
+            slot.handle, slot.state = None, "ended"
+
+    def replace(self, cause: Cause) -> None:
+        """Kill them all; others follow."""
+        for slot, _ in self.living():
+            self._kill(slot, cause)
+
+    @property
+    def due(self) -> float | None:
+        """When `tick` has something to do at the latest; None: not before somebody says or does something."""
+        return min((slot.due for slot in self.slots if slot.due is not None), default=None)
+
+    def _spawn(self, slot: Slot) -> None:
+        slot.life += 1
+        try:
+            handle = self._aide.spawn(slot)
+        except OSError as error:  # no memory, too many processes
+            self._report(slot, slot.end(f"it can't be started: {error.strerror}", self._monotonic()))
+            self._decide(slot, named=False)
+            return
+        slot.begin(handle, self._monotonic())
+
+    def _heard(self, slot: Slot, message: c.ToParent) -> None:
+        match message:
+            case c.Hello():
+                slot.host_info = message.host_info
+            case c.Loaded():
+                slot.loaded = message
+            case c.Started():
+                self._started(slot, message)
+            case c.Pulse():
+                slot.pulse = message
+            case c.Trouble():
+                self._aide.in_trouble()
+            case c.Collected():
+                self._collecting.answer(slot, message.families)
+            case c.Failed():
+                self._failed(slot, message)
+            case c.Drained():
+                slot.left = message.left
+
+    def _started(self, slot: Slot, message: c.Started) -> None:
+        slot.started_at = self._monotonic()
+        slot.pulse = message.pulse
+        if slot.state == "starting":  # and not told to end meanwhile
+            slot.state = "running"
+        logger.info("shard %s runs (process %d)", slot.name, 0 if slot.handle is None else slot.handle.pid)
+        self.had_started = self.had_started or all(each.state == "running" for each in self.slots)
+
+    def _failed(self, slot: Slot, message: c.Failed) -> None:
+        slot.failed = message
+        if slot.started_at is None and not self.had_started:
+            self.refusal = self.refusal or message
+        slot.state = "ending"
+        slot.kill_at = self._monotonic() + ENDING_SECONDS
+
+    def _watch(self, slot: Slot, now: float) -> None:
+        if slot.kill_cause is not None:
+            return
+        if slot.kill_at is not None and now >= slot.kill_at:
+            self._kill(slot, Cause("stuck", "it did not end in time"))
+        elif slot.state == "running" and self._aide.busy_seconds(slot) > HANG_SECONDS_MAX:
+            self._kill(slot, Cause("hang", f"one turn of its scheduler took over {HANG_SECONDS_MAX:g} s"))
+        elif slot.state == "running" and now - slot.heard_at > MUTE_SECONDS_MAX:
+            self._kill(slot, Cause("silent", f"nothing was heard of it for {MUTE_SECONDS_MAX:g} s"))
+
+    def _kill(self, slot: Slot, cause: Cause) -> None:
+        if slot.handle is None or slot.kill_cause is not None:
+            return
+        logger.critical("shard %s is killed: %s", slot.name, cause.text)
+        slot.kill_cause = cause
+        slot.handle.kill()
+
+    def _died(self, slot: Slot, handle: Handle) -> None:
+        cause = slot.end(handle.bury(), self._monotonic())
+        self._collecting.end(slot)
+        if self.draining and slot.left is not None:
+            self.cut_short += slot.left
+            slot.state = "ended"
+            return
+        self._report(slot, cause)
+        slot.state, slot.due = "examined", self._monotonic() + EXAMINING_SECONDS
+        self._aide.examine(slot)
+
+    def _report(self, slot: Slot, cause: Cause) -> None:
+        if self.refusal is None or self.had_started:  # who waits for the start is told
+            logger.error("shard %s died: %s", slot.name, cause.text)
+
+    def _decide(self, slot: Slot, named: bool) -> None:
+        """Start a dead shard again, later or never."""
+        assert slot.death is not None, "it has died"
+        slot.memory = self._rules.after(slot.memory, changed(slot.death, named=named))
+        slot.due = None
+        if self.draining:
+            slot.state = "ended"
+            self.failure = self.failure or f"shard {slot.name} died before it had ended: {slot.death.cause}"
+            return
+        verdict = self._rules.verdict(slot.memory)
+        if verdict:
+            slot.state = "ended"
+            self.failure = self.failure or f"shard {slot.name} {verdict}"
+            return
+        pause = self._rules.pause(slot.memory)
+        logger.info("shard %s is started again%s", slot.name, f" in {pause:g} s" if pause else "")
+        slot.state, slot.due = "waiting", self._monotonic() + pause
