@@ -6,9 +6,12 @@ Nothing that a user wrote runs here: an entry that ends its shard would come bac
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+from redis.exceptions import RedisError
 
 from stepwell.actors import store_events
 from stepwell.actors.ingress_entries import NotTaken, ToCommand, ToStart, read_ingress
@@ -16,12 +19,12 @@ from stepwell.actors.store_events import StoreObserver
 from stepwell.client.commanding import entry_fields
 from stepwell.client.starting import Start, creation, identity, misfits, taken
 from stepwell.core.clock import Clock
-from stepwell.core.errors import InvalidInput, StoreError
+from stepwell.core.errors import InvalidInput
 from stepwell.flow.registry import Registry
 from stepwell.store import queries
 from stepwell.store.ingress import BuryIngress, IngressEntry, IngressStore, order
-from stepwell.store.link import Link, LinkDown, StoreRefused
-from stepwell.store.replies import Broken, Buried, Created, Exists, Refused
+from stepwell.store.link import Link
+from stepwell.store.replies import Broken, Buried, Created, Exists, Refused, failure
 from stepwell.store.requests import Command, Create
 
 logger = logging.getLogger("stepwell.ingress")
@@ -180,38 +183,30 @@ class Intake:
         for asked in ready:
             fields = entry_fields(asked.verb, asked.execution_id, asked.command_id, asked.data, batch.now_ms)
             sends += queries.send(self._keys, self._keys.partition_of(asked.execution_id), fields).commands
-        try:
-            self._link.call(sends)
-        except (LinkDown, StoreRefused):
-            raise
-        except StoreError:
-            # One inbox is broken: the others get theirs. What is sent twice carries the same command id.
-            ready = [asked for asked, send in zip(ready, sends, strict=True) if self._sent(batch, asked, send)]
-        batch.done += [asked.entry_id for asked in ready]
-        verbs = [asked.verb for asked in ready]
-        for verb in sorted(set(verbs)):
-            self._observer(store_events.IngressTaken(verb, verbs.count(verb)))
-
-    def _sent(self, batch: _Batch, asked: ToCommand, send: Command) -> bool:
-        try:
-            self._link.call([send])
-        except (LinkDown, StoreRefused):
-            raise
-        except StoreError as error:
-            batch.bury(asked.entry_id, "not applicable", f"{asked.verb} of {asked.execution_id}: {error}")
-            return False
-        return True
+        sent: Counter[str] = Counter()
+        # One by one: an inbox that is broken or can't be reached holds up no other.
+        for asked, raw in zip(ready, self._link.attempt(sends), strict=True):
+            wrong = failure(raw) if isinstance(raw, RedisError) else None
+            if wrong is None:
+                sent[asked.verb] += 1
+                batch.done.append(asked.entry_id)
+            elif isinstance(wrong, Broken):
+                batch.bury(asked.entry_id, "not applicable", f"{asked.verb} of {asked.execution_id}: {wrong.message}")
+        for verb, count in sent.items():
+            self._observer(store_events.IngressTaken(verb, count))
 
     def _ready(self, batch: _Batch) -> list[ToCommand]:
         """Commands that may go: to executions that are there, or that nothing older can bring any more."""
-        query = queries.heads(self._keys, [asked.execution_id for asked in batch.commands], ["status"])
-        heads = query.parse(self._link.call(query.commands))
-        early = [asked.entry_id for asked, head in zip(batch.commands, heads, strict=True) if not head]
-        if not early:
-            return batch.commands
-        oldest = self._store.oldest()
-        waiting = {entry_id for entry_id in early if self._waits(entry_id, oldest)}
-        return [asked for asked in batch.commands if asked.entry_id not in waiting]
+        exists: list[Command] = [["EXISTS", self._keys.row(asked.execution_id)] for asked in batch.commands]
+        ready: list[ToCommand] = []
+        early: list[ToCommand] = []
+        for asked, raw in zip(batch.commands, self._link.attempt(exists), strict=True):
+            if not isinstance(raw, RedisError):
+                (ready if raw else early).append(asked)
+        if early:
+            oldest = self._store.oldest()
+            ready += [asked for asked in early if not self._waits(asked.entry_id, oldest)]
+        return sorted(ready, key=lambda asked: order(asked.entry_id))
 
     def _waits(self, entry_id: str, oldest: str | None) -> bool:
         if oldest is None or order(oldest) >= order(entry_id):
