@@ -6,7 +6,7 @@ refuse, but a reason for a warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from stepwell.store.connect import address_of, explain
 from stepwell.store.flight import LinkDown
 from stepwell.store.slots import SLOTS
 
-__all__ = ["ServerFacts", "check_server", "require_fit"]
+__all__ = ["ServerFacts", "check_server", "require_fit", "unfit"]
 
 OLDEST_REDIS = (6, 2)
 OLDEST_VALKEY = (8, 0)
@@ -48,6 +48,7 @@ class ServerFacts:
     aof_enabled: bool | None = None
     appendfsync: str | None = None  # always, everysec or no
     replicas: int | None = None  # connected and in step
+    min_replicas: int | None = None  # without so many it refuses writes
     write_error: StoreError | None = None  # why a test write was refused
     warnings: tuple[str, ...] = ()
     masters: tuple[ServerFacts, ...] = ()
@@ -124,40 +125,47 @@ def _facts(client: redis.Redis, address: str) -> ServerFacts:
         aof_enabled=_flag(info, "aof_enabled"),
         appendfsync=appendfsync,
         replicas=_replicas(info),
+        min_replicas=_number({"": _config(client, "min-replicas-to-write", address)}, ""),
         warnings=_warnings(info, policy, appendfsync),
     )
 
 
 def require_fit(facts: ServerFacts) -> None:
     """Raise StoreUnfit, with what to change, if a promise could not be kept on this server."""
+    for problem in unfit(facts):
+        raise problem
+
+
+def unfit(facts: ServerFacts) -> Iterator[StoreError]:
+    """Every reason why a promise could not be kept on this server, or on one of its cluster's."""
     if facts.unserved_slots:
-        raise StoreUnfit(
+        yield StoreUnfit(
             f"the cluster at {facts.address} serves only {SLOTS - facts.unserved_slots} of {SLOTS} slots: "
             "give every slot a master that lives (redis-cli --cluster fix), then try again"
         )
     for server in facts.servers:
-        _require_fit(server)
+        yield from _unfit(server)
 
 
-def _require_fit(facts: ServerFacts) -> None:
+def _unfit(facts: ServerFacts) -> Iterator[StoreError]:
     where = f"the server at {facts.address}"
     if facts.mode == "sentinel":
-        raise StoreUnfit(
+        yield StoreUnfit(
             f"{where} is a Sentinel: give the URL of the primary that it watches, or redis+sentinel://HOST:PORT/NAME "
             "with the name by which it knows that"
         )
     oldest = OLDEST_VALKEY if facts.name == "valkey" else OLDEST_REDIS
     if facts.version and facts.version < oldest:
-        raise StoreUnfit(f"{where} is too old ({facts.title}): Redis 6.2 or newer or Valkey 8 or newer is needed")
+        yield StoreUnfit(f"{where} is too old ({facts.title}): Redis 6.2 or newer or Valkey 8 or newer is needed")
     if facts.role == "replica":
-        raise StoreUnfit(f"{where} is a read-only replica: give the URL of its primary ({facts.primary})")
+        yield StoreUnfit(f"{where} is a read-only replica: give the URL of its primary ({facts.primary})")
     if facts.maxmemory and facts.maxmemory_policy not in (None, "noeviction"):
-        raise StoreUnfit(
+        yield StoreUnfit(
             f"{where} may evict data (maxmemory-policy {facts.maxmemory_policy}), which would lose executions: "
             "run CONFIG SET maxmemory-policy noeviction there, and put it into its configuration"
         )
     if facts.write_error:
-        raise facts.write_error
+        yield facts.write_error
 
 
 def _greet(client: redis.Redis, address: str) -> None:

@@ -1,0 +1,154 @@
+"""Gathers what `guarantees` judges: asks servers, namespace and workers, and changes nothing but a probe key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import redis
+from redis.exceptions import RedisError
+
+from stepwell.core.errors import StoreError, UsageError
+from stepwell.core.partition import DEFAULT_PARTITIONS
+from stepwell.store import queries
+from stepwell.store.check import ServerFacts, check_server
+from stepwell.store.cluster import masters_of
+from stepwell.store.durability import RELAXED, Durability, parse_durability
+from stepwell.store.guarantees import Facts, NamespaceFacts, Topology, WorkerFacts
+from stepwell.store.keys import MAX_PARTITIONS, Keys
+from stepwell.store.link import Link
+from stepwell.store.replies import items_of, number, text
+from stepwell.store.requests import Command
+from stepwell.store.scripts import Scripts
+from stepwell.store.workers import heartbeats_of, living_of
+
+__all__ = ["examine"]
+
+# The best of so many questions tells a clock's offset: the quickest answer has the smallest error.
+CLOCK_ASKS: Final = 3
+
+
+def examine(
+    client: redis.Redis,
+    url: str,
+    namespace: str,
+    *,
+    wall_ms: Callable[[], float],
+    version: str,
+    partitions: int | None = None,
+    durability: Durability | None = None,
+) -> Facts:
+    """The facts of now. `durability` is what shall be in force; None: what the living workers say, else relaxed.
+
+    `wall_ms` is this host's clock, `partitions` how many are expected. Raises StoreError if nobody answers.
+    """
+    server = check_server(client, probe_key=f"{namespace}:probe")
+    link = Link(client, Keys(namespace), Scripts())
+    space, workers = _namespace(link, namespace)
+    return Facts(
+        server=server,
+        durability=durability or _in_use(workers),
+        topology=_topology(url, server),
+        namespace=space,
+        partitions=partitions,
+        workers=workers,
+        version=version,
+        clock_ms=_clocks(client, server, wall_ms),
+    )
+
+
+def _topology(url: str, server: ServerFacts) -> Topology:
+    if server.masters or server.cluster_enabled:
+        return "cluster"
+    return "sentinel" if "+sentinel" in url.partition(":")[0] else "single"
+
+
+def _in_use(workers: tuple[WorkerFacts, ...]) -> Durability:
+    """What most of the living shards use."""
+    said = [worker.durability for worker in workers if worker.durability]
+    for mode in sorted(set(said), key=said.count, reverse=True):
+        try:
+            return parse_durability(mode)
+        except UsageError:
+            continue
+    return RELAXED
+
+
+def _clocks(client: redis.Redis, server: ServerFacts, wall_ms: Callable[[], float]) -> dict[str, float]:
+    if not server.masters:
+        return {server.address: _offset(client, wall_ms)}
+    masters = masters_of(client)
+    slots = masters.learn()
+    return {f"{host}:{port}": _offset(masters.node((host, port)), wall_ms) for host, port in slots.masters}
+
+
+def _offset(client: redis.Redis, wall_ms: Callable[[], float]) -> float:
+    """By how many ms the server's clock is ahead of ours."""
+    found: list[tuple[float, float]] = []
+    for _ in range(CLOCK_ASKS):
+        before = wall_ms()
+        seconds, micros = items_of(client.time())
+        after = wall_ms()
+        found.append((after - before, number(seconds) * 1000 + number(micros) / 1000 - (before + after) / 2))
+    return min(found)[1]
+
+
+def _namespace(link: Link, name: str) -> tuple[NamespaceFacts, tuple[WorkerFacts, ...]]:
+    blank = Keys(name)
+    meta, time, beats = link.attempt(
+        [["HMGET", blank.meta, "format", "partitions"], ["TIME"], ["HGETALL", blank.workers]]
+    )
+    format_, partitions = (None, None) if isinstance(meta, RedisError) else map(_whole, items_of(meta))
+    usable = partitions if partitions is not None and 1 <= partitions <= MAX_PARTITIONS else DEFAULT_PARTITIONS
+    keys = Keys(name, usable)
+    space = NamespaceFacts(
+        name=name,
+        format=format_,
+        partitions=partitions,
+        executions=_counts(link, keys),
+        dead_letters=sum(_lengths(link, [keys.ingress_dead, *(part.dead for part in keys.parts)])),
+        ingress=sum(_lengths(link, [keys.ingress])),
+        damage=tuple(_damage(link, keys)),
+    )
+    seconds, micros = items_of(time)
+    now = number(seconds) * 1000 + -(-number(micros) // 1000)
+    living = [] if isinstance(beats, RedisError) else living_of(heartbeats_of(beats), now)
+    return space, tuple(_worker(beat) for beat in living)
+
+
+def _worker(beat: Mapping[str, object]) -> WorkerFacts:
+    said = {name: value for name in ("version", "durability") if isinstance(value := beat.get(name), str)}
+    return WorkerFacts(str(beat["id"]), said.get("version"), said.get("durability"))
+
+
+def _counts(link: Link, keys: Keys) -> dict[str, int]:
+    query = queries.counts(keys)
+    try:
+        return query.parse(link.call(query.commands))
+    except StoreError:
+        return {}  # a key of a foreign type is told by name
+
+
+def _lengths(link: Link, streams: list[str]) -> list[int]:
+    asked: list[Command] = [["XLEN", stream] for stream in streams]
+    return [0 if isinstance(raw, RedisError) else number(raw) for raw in link.attempt(asked)]
+
+
+def _damage(link: Link, keys: Keys) -> Iterator[str]:
+    """Keys of the namespace that hold something else than they should."""
+    expected = {keys.meta: "hash", keys.workers: "hash", keys.ingress: "stream", keys.ingress_dead: "stream"}
+    for part in keys.parts:
+        expected |= dict.fromkeys((part.inbox, part.dead, part.events), "stream")
+        expected |= dict.fromkeys((part.live, *part.by.values()), "zset")
+        expected |= {part.lease: "string", part.epoch: "string"}
+    asked: list[Command] = [["TYPE", key] for key in expected]
+    for (key, kind), raw in zip(expected.items(), link.attempt(asked), strict=True):
+        if not isinstance(raw, RedisError) and text(raw) not in ("none", kind):
+            yield key
+
+
+def _whole(raw: object) -> int | None:
+    try:
+        return None if raw is None else number(raw)
+    except ValueError:
+        return -1
