@@ -88,6 +88,12 @@ class SuspectOpened(msgspec.Struct, gc=False):
     cause: str
 
 
+class GuaranteeSeen(msgspec.Struct, gc=False):
+    """Which guarantee is in force, as labels."""
+
+    labels: dict[str, str]
+
+
 class ActorFailed(msgspec.Struct, gc=False):
     """An execution's actor failed; `parked`: too often."""
 
@@ -108,6 +114,7 @@ StoreEvent: TypeAlias = (
     | SweepFound
     | DeadLettered
     | IngressTaken
+    | GuaranteeSeen
     | SuspectOpened
     | ActorFailed
 )

@@ -33,6 +33,7 @@ REPLIES = frozenset({"ok", "dup", "fenced", "conflict", "refused", "broken"})
 DEAD_LETTER_KINDS = frozenset(
     {"malformed", "no such execution", "not applicable", "kills its shard", "input", "id taken"}
 )
+GUARANTEE_LABELS = ("server", "topology", "durability", "aof", "eviction", "replicas", "kept")
 INGRESS_KINDS = frozenset({"start", "signal", "cancel", "retry"})
 
 BACKOFF_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -135,6 +136,12 @@ class Metrics:
             "sweep_found", "Inbox entries and due executions that nobody held: a fault, or a bug.", "kind"
         )
         self.dead_letters = self._counter("dead_letters", "Entries that could not be applied, by reason.", "reason")
+        self.guarantee = Gauge(
+            "stepwell_guarantee_info",
+            "Which guarantee is in force; `kept` is `no` where a promise can't be kept.",
+            GUARANTEE_LABELS,
+            registry=self.registry,
+        )
         self.ingress = self._counter("ingress", "Entries of the ingress that had their effect, by type.", "type")
         self.suspects = self._counter(
             "suspects",

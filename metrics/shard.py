@@ -6,7 +6,7 @@ Each may be called from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from stepwell.metrics.names import DEAD_LETTER_KINDS, INGRESS_KINDS, Metrics, one_of
 from stepwell.store.replies import Broken, Committed, Conflict, Fenced, Refused
@@ -77,6 +77,11 @@ class ShardGauges:
         """A sweep found inbox entries and due executions that nobody held."""
         self._metrics.sweep_found.labels("entries").inc(entries)
         self._metrics.sweep_found.labels("executions").inc(executions)
+
+    def guarantee_seen(self, labels: Mapping[str, str]) -> None:
+        """Another guarantee is in force than before."""
+        self._metrics.guarantee.clear()
+        self._metrics.guarantee.labels(**labels).set(1)
 
     def taken_in(self, kind: str, count: int) -> None:
         """Entries of the ingress had their effect."""

@@ -65,7 +65,6 @@ def doctor(
         with connect(place.url, client_name="stepwell-doctor") as client:
             facts = examine(
                 client,
-                place.url,
                 namespace,
                 wall_ms=lambda: time.time() * 1000,
                 version=version("stepwell"),

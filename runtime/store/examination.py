@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.core.partition import DEFAULT_PARTITIONS
@@ -20,9 +20,9 @@ from stepwell.store.link import Link
 from stepwell.store.replies import items_of, number, text
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
-from stepwell.store.workers import heartbeats_of, living_of
+from stepwell.store.workers import Heartbeat, heartbeats_of, living_of
 
-__all__ = ["examine"]
+__all__ = ["examine", "topology_of"]
 
 # The best of so many questions tells a clock's offset: the quickest answer has the smallest error.
 CLOCK_ASKS: Final = 3
@@ -30,7 +30,6 @@ CLOCK_ASKS: Final = 3
 
 def examine(
     client: redis.Redis,
-    url: str,
     namespace: str,
     *,
     wall_ms: Callable[[], float],
@@ -48,7 +47,7 @@ def examine(
     return Facts(
         server=server,
         durability=durability or _in_use(workers),
-        topology=_topology(url, server),
+        topology=topology_of(client, server),
         namespace=space,
         partitions=partitions,
         workers=workers,
@@ -57,10 +56,11 @@ def examine(
     )
 
 
-def _topology(url: str, server: ServerFacts) -> Topology:
+def topology_of(client: redis.Redis, server: ServerFacts) -> Topology:
+    """How the client finds the servers that it writes to."""
     if server.masters or server.cluster_enabled:
         return "cluster"
-    return "sentinel" if "+sentinel" in url.partition(":")[0] else "single"
+    return "sentinel" if getattr(client.connection_pool, "sentinel_manager", None) is not None else "single"
 
 
 def _in_use(workers: tuple[WorkerFacts, ...]) -> Durability:
@@ -75,19 +75,23 @@ def _in_use(workers: tuple[WorkerFacts, ...]) -> Durability:
 
 
 def _clocks(client: redis.Redis, server: ServerFacts, wall_ms: Callable[[], float]) -> dict[str, float]:
-    if not server.masters:
-        return {server.address: _offset(client, wall_ms)}
-    masters = masters_of(client)
-    slots = masters.learn()
-    return {f"{host}:{port}": _offset(masters.node((host, port)), wall_ms) for host, port in slots.masters}
+    asked = {server.address: client}
+    if server.masters:
+        masters = masters_of(client)
+        asked = {f"{host}:{port}": masters.node((host, port)) for host, port in masters.learn().masters}
+    offsets = {where: _offset(node, wall_ms) for where, node in asked.items()}
+    return {where: offset for where, offset in offsets.items() if offset is not None}
 
 
-def _offset(client: redis.Redis, wall_ms: Callable[[], float]) -> float:
-    """By how many ms the server's clock is ahead of ours."""
+def _offset(client: redis.Redis, wall_ms: Callable[[], float]) -> float | None:
+    """By how many ms the server's clock is ahead of ours; None where it does not tell the time."""
     found: list[tuple[float, float]] = []
     for _ in range(CLOCK_ASKS):
         before = wall_ms()
-        seconds, micros = items_of(client.time())
+        try:
+            seconds, micros = items_of(client.time())
+        except ResponseError:
+            return None
         after = wall_ms()
         found.append((after - before, number(seconds) * 1000 + number(micros) / 1000 - (before + after) / 2))
     return min(found)[1]
@@ -110,9 +114,10 @@ def _namespace(link: Link, name: str) -> tuple[NamespaceFacts, tuple[WorkerFacts
         ingress=sum(_lengths(link, [keys.ingress])),
         damage=tuple(_damage(link, keys)),
     )
-    seconds, micros = items_of(time)
-    now = number(seconds) * 1000 + -(-number(micros) // 1000)
-    living = [] if isinstance(beats, RedisError) else living_of(heartbeats_of(beats), now)
+    living: list[Heartbeat] = []
+    if not isinstance(time, RedisError) and not isinstance(beats, RedisError):
+        seconds, micros = items_of(time)
+        living = living_of(heartbeats_of(beats), number(seconds) * 1000 + -(-number(micros) // 1000))
     return space, tuple(_worker(beat) for beat in living)
 
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import socket
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 
 def host_info() -> str:
     """`host,boot,pid,start` of this process; the start time tells it from a later process with its pid."""
     return f"{_host()},{_boot()},{os.getpid()},{_state_and_start(os.getpid())[1]}"
+
+
+@cache
+def own_version() -> str:
+    """The version of Stepwell that this process runs."""
+    return version("stepwell")
 
 
 def is_dead(info: str) -> bool:

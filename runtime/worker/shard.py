@@ -47,7 +47,8 @@ from stepwell.store.namespace import Namespace, remember
 from stepwell.store.replies import Committed
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import WorkerRegistry
-from stepwell.worker.identity import host_info, is_dead
+from stepwell.worker.guarantee import Guarantee
+from stepwell.worker.identity import host_info, is_dead, own_version
 from stepwell.worker.patience import Patience
 from stepwell.worker.watchdog import Watchdog
 
@@ -181,7 +182,15 @@ class RunningShard:
             store, link, parts.registry, lambda: workers.living(self.clock.now_ms()), self.clock, parts.observer
         )
         ingress = Ingress(store, intake, self.clock, self._stopping.wait)
-        return ingress, LoopThread("stepwell-ingress", ingress.run_once, self._crashed, self._stopping.set)
+        guarantee = Guarantee(
+            link.client, link.durability, f"{link.keys.namespace}:probe", self.clock.monotonic, parts.observer
+        )
+
+        def take_in() -> None:
+            ingress.run_once()
+            guarantee.look()
+
+        return ingress, LoopThread("stepwell-ingress", take_in, self._crashed, self._stopping.set)
 
     def start(self) -> None:
         """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
@@ -330,6 +339,7 @@ class RunningShard:
         self._ticked = self.clock.monotonic()
         parts = self._parts
         beat = {"at": server_ms, "flows": parts.registry.describe(), "host": host_info()}
+        beat["version"] = own_version()
         self._workers.beat(parts.shard_id, msgspec.json.encode(beat))
         remember(self._link, parts.namespace)
         self.watchdog.look()

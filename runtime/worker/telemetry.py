@@ -61,6 +61,8 @@ class Telemetry:
                 gauges.taken_in(event.kind, event.count)
             case store_events.SuspectOpened():
                 gauges.suspect_opened(event.kind)
+            case store_events.GuaranteeSeen():
+                gauges.guarantee_seen(event.labels)
             case store_events.ActorFailed():
                 gauges.actor_failed(event.parked)
 

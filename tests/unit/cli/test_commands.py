@@ -343,7 +343,21 @@ def test_an_interrupted_wait_says_that_the_execution_goes_on(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "start", "result", "show", "list", "retry", "cancel", "signal", "dead", "doctor", "explain", "demo", "init"],
+    [
+        "run",
+        "start",
+        "result",
+        "show",
+        "list",
+        "retry",
+        "cancel",
+        "signal",
+        "dead",
+        "doctor",
+        "explain",
+        "demo",
+        "init",
+    ],
 )
 def test_the_help_of_each_command_has_an_example(run: Run, command: str) -> None:
     code, out, _ = run(FakeClient(), command, "--help")
