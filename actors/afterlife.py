@@ -41,6 +41,13 @@ class Afterlife:
         if len(self._left) > KEEP_MAX:
             self._left.popitem(last=False)
 
+    def restored(self, execution_id: str, now: float) -> None:
+        """Its row was written again, and may be lost again."""
+        left = self._left.get(execution_id)
+        if left is not None:
+            left.at = now
+            self._left.move_to_end(execution_id)
+
     def settled(self, sent: float) -> None:
         """A renewal that was sent then (monotonic seconds) found nothing missing."""
         while self._left:

@@ -77,6 +77,8 @@ class Dispatcher(PooledActor):
             self._partition_lost(message.partition)
         elif isinstance(message, m.TailLost):
             self._tail_lost(message.partition)
+        elif isinstance(message, m.Revived):
+            self._revived(message.execution_id)
         elif isinstance(message, m.ActorGone):
             self._actor_gone(message)
         elif isinstance(message, m.BadCommand):
@@ -224,7 +226,7 @@ class Dispatcher(PooledActor):
             self._count_busy(route, False)
             self.timers.start("load:" + message.execution_id, LOAD_RETRY_SECONDS, again)
         elif revive(self._shard, message.execution_id, message.reply.fields):
-            self._load(message.execution_id)  # sent after the restoration, so it finds that
+            route.waits_for = "revival"
         elif message.reply.fields:
             self._learn_flow(route, message.reply.fields.get("flow", b"").decode(errors="replace"))
             self._shard.afterlife.forget(message.execution_id)
@@ -286,6 +288,12 @@ class Dispatcher(PooledActor):
         elif route.partition in self._departures or (route.routed == message.handled and not message.told):
             self._remove(message.execution_id)
             message.ref.tell(m.StopGranted())
+
+    def _revived(self, execution_id: str) -> None:
+        route = self._routes.get(execution_id)
+        if route is not None and route.waits_for == "revival":
+            route.waits_for = ""
+            self._load(execution_id)
 
     def _tail_lost(self, partition: int) -> None:
         routes = self._routes.items()

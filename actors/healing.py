@@ -66,11 +66,15 @@ class Healer(PooledActor):
                 self._shard.mirror.send(self.actor_ref, ReadRev(execution_id))
 
     def _answered(self, message: m.Answered) -> None:
-        request, reply = message.request, message.reply
+        request, reply, afterlife = message.request, message.reply, self._shard.afterlife
         if isinstance(request, Revive):
-            # A row that is not older after all is left alone: then nothing was lost of it.
             if isinstance(reply, Committed):
+                afterlife.restored(request.execution_id, self._shard.clock.monotonic())
                 self._shard.observer(store_events.Healed(request.execution_id))
+            else:
+                # A row that is not older after all is left alone: then nothing was lost of it.
+                afterlife.forget(request.execution_id)
+            self._shard.dispatcher.tell(m.Revived(request.execution_id))
             return
         ref = self._asked.pop(request.execution_id, None)
         if isinstance(reply, Loaded):

@@ -162,6 +162,12 @@ class TailLost(msgspec.Struct):
     partition: int
 
 
+class Revived(msgspec.Struct):
+    """The row of an execution that had left memory is as we knew it, or newer."""
+
+    execution_id: str
+
+
 class RowRead(msgspec.Struct):
     """A row that was asked for; `reply` is Loaded, or what went wrong."""
 

@@ -128,10 +128,38 @@ def test_a_released_lease_can_not_be_renewed(free):
     assert free.leases.read([0]) == {}
 
 
-def test_a_grant_that_redis_forgot_altogether_is_lost(free):
-    (grant,) = acquire(free, 0)
-    free.client.flushall()
-    assert free.leases.renew([grant], TTL) == [Lost(0, "")]
+@pytest.mark.parametrize("before", ["nothing", "a release", "an older lease"])
+def test_a_grant_that_redis_lost_is_taken_back_by_who_remembers_it(free, before):
+    lease, epoch = free.keys.lease(0), free.keys.epoch(0)
+    older = acquire(free, 0, owner="w/9") if before != "nothing" else []
+    kept = free.client.get(lease), free.client.get(epoch)
+    free.leases.release(older)
+    if before == "a release":
+        kept = None, free.client.get(epoch)
+    (grant,) = acquire(free, 0, now=free.now + 1000)
+    for key, value in zip((lease, epoch), kept, strict=True):
+        free.client.delete(key)
+        if value is not None:
+            free.client.set(key, value)
+    assert free.leases.renew([grant], TTL) == [Renewed(0, 0, True)]
+    assert free.leases.read([0]) == {0: grant.value}
+    assert free.leases.renew(older, TTL) == [Lost(0, grant.value)] * len(older), "whose epoch is older"
+    free.leases.release([grant])
+    (heir,) = acquire(free, 0, owner="w/1")
+    assert heir.epoch > grant.epoch, "the epoch goes on from the one that was lost"
+
+
+def test_a_grant_that_redis_lost_is_lost_when_another_one_came_first(free):
+    older = acquire(free, 0, owner="w/9")
+    lease, epoch = free.keys.lease(0), free.keys.epoch(0)
+    kept = free.client.get(epoch)
+    free.leases.release(older)
+    (grant,) = acquire(free, 0, now=free.now + 1000)
+    free.client.delete(lease)
+    free.client.set(epoch, kept)
+    (heir,) = acquire(free, 0, owner="w/1", now=free.now + 2000)
+    assert heir.epoch > grant.epoch, "though Redis knew nothing of it"
+    assert free.leases.renew([grant], TTL) == [Lost(0, heir.value)]
 
 
 def test_releasing_twice_is_fine_and_releasing_anothers_lease_does_nothing(free):
