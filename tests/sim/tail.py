@@ -1,4 +1,4 @@
-"""A server that loses the last writes that it has acknowledged, as one does whose host dies before they are on its disk.
+"""A server that loses the last writes that it has acknowledged, as one does whose host dies before its disk has them.
 
 `mark` remembers what the server has at this moment, `lose` brings that back. Whatever was written between is gone, for
 everybody, whether it was acknowledged or not.
