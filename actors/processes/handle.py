@@ -60,7 +60,10 @@ class ProcessGone(Exception):
 
 
 class StepProcess:
-    """Belongs to the event loop that started it. `known` holds the numbers of the steps it has loaded."""
+    """Belongs to the event loop that started it.
+
+    `known` holds the numbers of the steps it has loaded; `attempts` and `idle_since` are its pool's.
+    """
 
     def __init__(
         self, popen: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -68,6 +71,7 @@ class StepProcess:
         self.pid = popen.pid
         self.known: set[int] = set()
         self.attempts = 0
+        self.idle_since = 0.0
         self._popen = popen
         self._reader = reader
         self._writer = writer
@@ -85,19 +89,19 @@ class StepProcess:
             OSError: the system gives no process.
         """
         ours, its = socket.socketpair()
-        try:
-            with its:
+        with its:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            try:
                 popen = subprocess.Popen(
                     [sys.executable, *_flags(), "-c", BOOT, str(its.fileno())],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[its.fileno()],
                     process_group=0,
                 )
-            path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
-            reader, writer = await asyncio.open_unix_connection(sock=ours)
-        except BaseException:
-            ours.close()
-            raise
+            except BaseException:
+                writer.transport.abort()
+                raise
+        path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
         writer.write(b"%8d" % len(path) + path + wire.frame(wire.Hello(os.getpid(), log)))
         return cls(popen, reader, writer)
 
@@ -136,11 +140,12 @@ class StepProcess:
         await self.kill()
 
     def _watch(self) -> None:
-        if hasattr(os, "pidfd_open"):
+        try:
             descriptor = os.pidfd_open(self.pid)
-            self._loop.add_reader(descriptor, self._ended, descriptor)
-        else:
+        except (AttributeError, OSError):  # not Linux, an old kernel, or no descriptor left
             threading.Thread(target=self._wait, name="stepwell-reaper", daemon=True).start()
+        else:
+            self._loop.add_reader(descriptor, self._ended, descriptor)
 
     def _wait(self) -> None:
         self._popen.wait()
@@ -157,8 +162,11 @@ class StepProcess:
 
     def _reaped(self) -> None:
         self.gone.set_result(self._popen.returncode)
-        # A process that it has started and that left its group may hold the other end of the stream.
-        self._loop.call_later(LAST_WORDS_SECONDS if self._asked else 0.0, self._writer.transport.abort)
+        if self._asked:
+            # A process that it has started and that left its group may hold the other end of the stream.
+            self._loop.call_later(LAST_WORDS_SECONDS, self._writer.transport.abort)
+        else:
+            self._writer.transport.abort()
 
 
 def _flags() -> list[str]:

@@ -62,6 +62,7 @@ class ProcessPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._living: set[StepProcess] = set()
         self._idle: list[StepProcess] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._slots = asyncio.Semaphore(size)
         self._lane = asyncio.Semaphore(LANE_SIZE)
 
@@ -231,14 +232,22 @@ class ProcessPool:
         if last or self._stopping or process.attempts >= ATTEMPTS_MAX:
             self._spawn(process.retire())
             return
+        process.idle_since = asyncio.get_running_loop().time()
         self._idle.append(process)
-        served = process.attempts
-        asyncio.get_running_loop().call_later(IDLE_SECONDS, self._rested, process, served)
+        self._arm()
 
-    def _rested(self, process: StepProcess, served: int) -> None:
-        if process in self._idle and process.attempts == served:
-            self._idle.remove(process)
-            self._spawn(process.retire())
+    def _arm(self) -> None:
+        """One timer for all: for the process that has been idle longest, which is the first."""
+        if self._idle and self._timer is None:
+            at = self._idle[0].idle_since + IDLE_SECONDS
+            self._timer = asyncio.get_running_loop().call_at(at, self._look_for_rested)
+
+    def _look_for_rested(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        while self._idle and now - self._idle[0].idle_since >= IDLE_SECONDS:
+            self._spawn(self._idle.pop(0).retire())
+        self._arm()
 
     def _lost(self, process: StepProcess) -> None:
         self._living.discard(process)
