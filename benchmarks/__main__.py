@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import history, latency, memory, report, throughput
+from benchmarks import history, isolation, latency, memory, report, throughput
 from benchmarks.result import Result, Scale
 
 BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
     "latency": latency.run,
     "memory": memory.run,
     "history": history.run,
+    "isolation": isolation.run,
 }
 
 

@@ -15,6 +15,12 @@ async def noop(turn: int) -> dict[str, int]:
     return {"turn": turn}
 
 
+@step(isolation="process")
+def noop_apart(turn: int) -> dict[str, int]:
+    """A step that does nothing, in a process of its own."""
+    return {"turn": turn}
+
+
 @step
 async def blob(turn: int) -> dict[str, str]:
     """A step with a result of 200 bytes."""
@@ -37,6 +43,15 @@ async def five() -> int:
 
 
 @flow
+async def five_apart() -> int:
+    """The same in processes of their own."""
+    turn = 0
+    for _ in range(5):
+        turn = (await noop_apart(turn))["turn"] + 1
+    return turn
+
+
+@flow
 async def chain(steps: int) -> int:
     """As many steps in a row as asked for."""
     for turn in range(steps):
@@ -52,4 +67,4 @@ async def stuck() -> None:
     await never()
 
 
-FLOWS = (five, chain, stuck)
+FLOWS = (five, five_apart, chain, stuck)

@@ -16,6 +16,8 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
+import setproctitle
+
 from stepwell.actors.processes import code, wire
 from stepwell.core.messages import message_of
 from stepwell.core.records import Failure
@@ -60,6 +62,7 @@ def _serve(connection: socket.socket) -> None:
 def _begin(hello: wire.Hello) -> None:
     _end_with_parent(hello.parent)
     _go_before_the_shard()
+    setproctitle.setproctitle(f"stepwell: steps of {hello.parent}")
     if hello.log is not None:
         log = hello.log
         setup_logging(log.json, log.level, log.secrets, fields=log.fields)

@@ -30,7 +30,13 @@ def test_a_quick_run_measures_everything_and_writes_it_down(processes: Any, tmp_
     assert process.returncode == 0, said
 
     whole = json.loads((out / "latest.json").read_text())
-    assert [result["name"] for result in whole["results"]] == ["throughput", "latency", "memory", "history"]
+    assert [result["name"] for result in whole["results"]] == [
+        "throughput",
+        "latency",
+        "memory",
+        "history",
+        "isolation",
+    ]
     rows = [row for result in whole["results"] for row in result["rows"]]
     assert len(rows) > 20
     assert all(math.isfinite(row["value"]) for row in rows)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import setproctitle
+
 from stepwell import FatalError, Retry, RetryAfter, current_step, step
 
 LOCK = threading.Lock()  # nothing that could be sent anywhere
@@ -181,4 +183,11 @@ def world() -> dict[str, object]:
             inodes.append(os.fstat(descriptor).st_ino)
         except OSError:
             continue
-    return {"group": os.getpgid(0), "pid": os.getpid(), "inodes": inodes, "stdin": sys.stdin.read(), "argv": sys.argv}
+    return {
+        "group": os.getpgid(0),
+        "pid": os.getpid(),
+        "inodes": inodes,
+        "stdin": sys.stdin.read(),
+        "argv": sys.argv,
+        "title": setproctitle.getproctitle(),
+    }

@@ -199,6 +199,7 @@ def test_a_process_has_nothing_of_ours_but_its_connection(warm: Stage) -> None:
     assert world["group"] == world["pid"]
     assert world["stdin"] == ""
     assert world["argv"] == ["stepwell-step"]
+    assert world["title"] == f"stepwell: steps of {os.getpid()}"
 
 
 # Code.
