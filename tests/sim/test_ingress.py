@@ -345,7 +345,7 @@ def test_whatever_exchange_breaks_each_entry_has_its_effect_once(make_world: Mak
             return go()
 
         world, _, _ = prepared(make_world, fate)
-        world.run(lambda world=world: left(world) == (0, 0) and world.ended("e1", "there"))
+        world.run(lambda world=world: left(world) == (0, 0) and world.ended("e1", "there"), limit=CLAIM_IDLE_MS / 2000)
         each_once(world)
 
 
