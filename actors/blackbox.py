@@ -178,7 +178,8 @@ class BlackBox:
         """Let the interpreter write where a fatal signal was met: it tells which thread it was. For the process."""
         if self._faults is not None:
             self._fault_fd = os.open(self._faults, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            faulthandler.enable(self._fault_fd, all_threads=False)
+            # Of all threads, for only then it says which one is the current one.
+            faulthandler.enable(self._fault_fd, all_threads=True)
 
 
 @types.coroutine

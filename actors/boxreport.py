@@ -34,7 +34,7 @@ from stepwell.core.names import is_execution_id
 
 __all__ = ["BoxAttempt", "BoxReport", "Fault", "parse_box", "read_box"]
 
-_FAULT_BYTES_MAX: Final = 16_384
+_FAULT_BYTES_MAX: Final = 1_000_000
 _LOOKS: Final = 3
 _CURRENT_THREAD = re.compile(r"Current thread 0x([0-9a-f]+)")
 _FRAME = re.compile(r'File "([^"]*)", line (\d+) in (\S+)')
@@ -202,7 +202,7 @@ def _fault(path: Path) -> Fault | None:
     thread = _CURRENT_THREAD.search(text)
     if thread is None:
         return None
-    places = _FRAME.findall(text[thread.end() :])
+    places = _FRAME.findall(text[thread.end() :].partition("\n\n")[0])
     where = next((f"{file}:{line} in {name}" for file, line, name in places if not _is_ours(file)), "")
     return Fault(text.partition("\n")[0].removeprefix("Fatal Python error: ")[:200], int(thread[1], 16), where)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -126,10 +129,14 @@ def test_a_fatal_signal_is_told_with_its_thread_and_the_place_in_the_user_s_code
     BlackBox.create(path, SLOTS)
     fault_path(path).write_text(
         "Fatal Python error: Segmentation fault\n\n"
+        "Thread 0x00007f01bb (most recent call first):\n"
+        f'  File "{threading.__file__}", line 324 in wait\n\n'
         "Current thread 0x00007f01aa (most recent call first):\n"
         f'  File "{threading.__file__}", line 519 in string_at\n'
         '  File "/app/flows.py", line 12 in crasher\n'
-        '  File "/app/other.py", line 1 in run\n'
+        '  File "/app/other.py", line 1 in run\n\n'
+        "Thread 0x00007f01cc (most recent call first):\n"
+        '  File "/app/third.py", line 7 in third\n'
     )
     report = read_box(path)
     assert report is not None
@@ -335,3 +342,30 @@ def test_no_box_hands_bodies_through() -> None:
     assert NO_BOX.resumed(slot, coroutine) is coroutine
     assert asyncio.run(coroutine) == 3
     NO_BOX.end(slot)
+
+
+@pytest.mark.threads
+def test_a_real_fatal_signal_is_told_with_its_thread(tmp_path: Path) -> None:
+    code = """
+import ctypes, pathlib, sys, threading
+from stepwell.actors.blackbox import BlackBox
+box = BlackBox.create(pathlib.Path(sys.argv[1]), 4)
+box.catch_faults()
+gate = threading.Event()
+def driven():
+    box.scheduler_is_here()
+    box.turn("order-1", 1.0)
+    ctypes.string_at(0)
+threading.Thread(target=gate.wait, daemon=True).start()
+threading.Thread(target=driven).start()
+"""
+    (tmp_path / "flows.py").write_text(code)
+    command = [sys.executable, str(tmp_path / "flows.py"), str(tmp_path / "box")]
+    done = subprocess.run(command, check=False, timeout=60)
+    assert done.returncode == -signal.SIGSEGV
+    report = read_box(tmp_path / "box")
+    assert report is not None
+    assert report.fault is not None
+    assert report.fault.what == "Segmentation fault"
+    assert report.fault.thread == report.scheduler_thread
+    assert report.fault.where.endswith("in driven")
