@@ -193,7 +193,8 @@ class Admission:
             self._starts.unblock_all()
 
     def _next_overdue(self, now: float) -> Comeback | None:
-        if not self._overdue or self.full:
+        # In due order: whoever may still come of a partition that has become ours may be the most overdue.
+        if not self._overdue or self._recovering or self.full:
             return None
         if not self._ramp.take(now):
             self._ramp_until = self._ramp.next_at

@@ -18,6 +18,7 @@ from stepwell.actors.commands import NoSuchCommand, flow_of, read_entry
 from stepwell.actors.handover import Departures
 from stepwell.actors.healing import revive
 from stepwell.actors.kit.pooled import PooledActor
+from stepwell.actors.residents import Residents
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
 from stepwell.actors.suspicion import STRIKES_MAX, Suspicions, opened, parking, why_buried
@@ -40,6 +41,7 @@ class Dispatcher(PooledActor):
         self._admission = Admission(shard.limits.running, shard.registry.running_max)
         self._suspicions = Suspicions(shard.holdings)
         self._routes: dict[str, Route] = {}
+        self._residents = Residents(shard.limits.in_memory, shard.limits.passivate_after)
         self._loading = 0
         # Answers to come that were asked for by routes which are gone: rows that are read, actors that are started.
         self._stale_rows: Counter[str] = Counter()
@@ -87,6 +89,8 @@ class Dispatcher(PooledActor):
             self._load_again(message.execution_id)
         elif isinstance(message, _LetIn):
             pass  # whoever may come in does after each message
+        elif isinstance(message, m.LookAround):
+            self._send_away(self._residents.too_long(self._shard.clock.monotonic()))
         elif isinstance(message, m.Drain):
             self._admission.draining = True
         else:
@@ -163,8 +167,13 @@ class Dispatcher(PooledActor):
         if message.partition in self._departures:
             return
         suspects, entries = self._suspicions.unmet(message.partition)
-        due = {**dict.fromkeys(suspects, 0.0), **dict(message.executions)}
-        unknown = [item for item in due.items() if not self._known(item[0])]
+        unknown = []
+        for execution_id, due in {**dict.fromkeys(suspects, 0.0), **dict(message.executions)}.items():
+            route = self._routes.get(execution_id)
+            if route is not None:
+                route.recalled = not route.busy
+            elif not self._admission.knows(execution_id):
+                unknown.append((execution_id, due))
         self._admission.bring_back(message.partition, unknown, self._shard.clock.now_ms())
         if entries:
             self._forgive(message.partition, [f"e:{entry_id}" for entry_id in entries])
@@ -288,6 +297,9 @@ class Dispatcher(PooledActor):
         elif route.partition in self._departures or (route.routed == message.handled and not message.told):
             self._remove(message.execution_id)
             message.ref.tell(m.StopGranted())
+            if route.recalled:
+                now = self._shard.clock.now_ms()
+                self._admission.bring_back(route.partition, [(message.execution_id, now)], now - 1)
 
     def _revived(self, execution_id: str) -> None:
         route = self._routes.get(execution_id)
@@ -352,6 +364,7 @@ class Dispatcher(PooledActor):
 
     def _remove(self, execution_id: str) -> None:
         route = self._routes.pop(execution_id)
+        self._residents.gone(execution_id)
         self._count_busy(route, False)
         if route.partition in self._departures:
             self._departures.gone(route.partition)
@@ -361,6 +374,23 @@ class Dispatcher(PooledActor):
         # At rest before it got the doorbell that is on its way to it: its place is taken already.
         if route is not None and (message.busy or not route.begins):
             self._count_busy(route, message.busy)
+            if message.busy:
+                route.recalled = False
+                self._residents.gone(message.execution_id)
+            else:
+                self._rests(message.execution_id)
+
+    # Who leaves memory.
+
+    def _rests(self, execution_id: str) -> None:
+        self._residents.rests(execution_id, self._shard.clock.monotonic())
+        self._send_away(self._residents.too_many(len(self._routes)))
+
+    def _send_away(self, execution_ids: list[str]) -> None:
+        for execution_id in execution_ids:
+            route = self._routes.get(execution_id)
+            if route is not None and route.ref is not None:
+                route.ref.tell(m.Passivate())
 
     def _count_busy(self, route: Route, busy: bool) -> None:
         if route.busy != busy:

@@ -7,6 +7,7 @@ timers, events) happens when its commit is acknowledged, so nothing goes on that
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -32,6 +33,7 @@ from stepwell.core.inputs import (
     RetryAsked,
     TimerFired,
 )
+from stepwell.core.limits import WAKE_AHEAD_SECONDS
 from stepwell.core.records import TerminalError, encode
 from stepwell.core.status import (
     PARK_KILLS_SHARD,
@@ -88,6 +90,7 @@ class ExecutionActor(PooledActor):
         self._leaving = False
         self._held_back: dict[str, StartAttempt] | None = None  # what it does not begin since it was told to leave
         self._asked = False  # to leave, since then
+        self._passivate_after_ms = shard.limits.passivate_after * 1000
 
     def on_start(self) -> None:
         """Read the row; go on where it stands. A queued execution waits for its doorbell."""
@@ -182,7 +185,7 @@ class ExecutionActor(PooledActor):
         elif isinstance(message, m.NeverBegun):
             self._feed(NotStarted(self._now(), message.path, message.attempt))
         elif isinstance(message, m.Passivate):
-            if self._machine is None or self._machine.checkpoint.status != RUNNING:
+            if self._idle_ms > WAKE_AHEAD_SECONDS * 1000:
                 self._ask_to_leave()
         elif isinstance(message, m.StopGranted):
             self._remember()
@@ -445,7 +448,8 @@ class ExecutionActor(PooledActor):
     # Leaving.
 
     def _rest(self) -> None:
-        """An execution that has ended or is parked leaves memory, and so does one of a partition that goes."""
+        """An execution that has ended or is parked leaves memory, one that is due in a long time, and one whose
+        partition goes."""
         if self._in_flight is not None or self._leaving:
             return
         if self._held_back is not None:
@@ -456,6 +460,20 @@ class ExecutionActor(PooledActor):
         machine = self._machine
         if machine is None or machine.checkpoint.terminal or machine.checkpoint.status == PARKED:
             self._ask_to_leave()
+        elif machine.checkpoint.status == WAITING and self._passivate_after_ms < self._idle_ms < math.inf:
+            self._ask_to_leave()  # (what is not timed may come at once: the dispatcher tells when that rests too long)
+
+    @property
+    def _idle_ms(self) -> float:
+        """Milliseconds for which it has nothing to do unless somebody addresses it."""
+        machine = self._machine
+        if machine is None:
+            return math.inf
+        cp = machine.checkpoint
+        if cp.status != WAITING:
+            return 0 if cp.status == RUNNING else math.inf
+        due = next_due(cp)
+        return math.inf if due is None else due - self._now()
 
     def _ask_to_leave(self) -> None:
         if self._in_flight is None and not self._later:

@@ -1,5 +1,5 @@
-"""The InboxReader: reads the inboxes of owned partitions, recovers what a partition had when it became ours, and
-sweeps.
+"""The InboxReader: reads the inboxes of owned partitions, recovers what a partition had when it became ours, brings
+back what falls due, and sweeps.
 
 Reading changes nothing, so it may be repeated at will: after every broken connection all is read again from the
 beginning (an entry may have come with a smaller id), and whoever has it already skips it.
@@ -8,19 +8,25 @@ beginning (an entry may have come with a smaller id), and whoever has it already
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import InboxRead, Listed, Recover, Recovering, Swept
+from stepwell.actors.messages import InboxRead, Listed, LookAround, Recover, Recovering, Swept
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
+from stepwell.core.limits import WAKE_AHEAD_SECONDS
 from stepwell.store.inbox import START, Entry, InboxStore
 
 logger = logging.getLogger("stepwell.inbox")
 READ_COUNT = 500
 BLOCK_MS = 500
+LOOK_SECONDS = 1.0
+CHUNK = 500
+PARTITIONS_AT_ONCE = 8
+CLOCK_SLACK_MS = 1000
 SWEEP_SECONDS = 5.0
 SWEEP_MAX = 1000
 OVERDUE_MS = 5000
@@ -28,7 +34,8 @@ PAUSE_SECONDS = 0.2
 
 
 class InboxReader:
-    """One round of `run_once` is one read over all owned partitions; every 5 s also a sweep."""
+    """One round of `run_once` is one read over all owned partitions; every second also a look at what falls due, every
+    5 s a sweep."""
 
     def __init__(
         self,
@@ -45,6 +52,8 @@ class InboxReader:
         self._on_trouble = on_trouble
         self._after: dict[int, str] = {}
         self._changes: deque[tuple[int, bool]] = deque()  # (partition, gained) as Leases found out
+        self._known_until: dict[int, float] = {}  # by partition: what is due (ms) until then is the dispatcher's
+        self._look_due = 0.0
         self._sweep_due = 0.0
         self._lying_before: set[tuple[int, str]] = set()
         self._due_before: set[str] = set()
@@ -69,6 +78,8 @@ class InboxReader:
                 self._pause(PAUSE_SECONDS)
                 return
             self._read(self._after, block_ms)
+            if self._clock.monotonic() >= self._look_due:
+                self._look_ahead()
             if self._clock.monotonic() >= self._sweep_due:
                 self._sweep()
             self._warned = False
@@ -85,22 +96,23 @@ class InboxReader:
         while self._changes:
             partition, gained = self._changes.popleft()
             self._after.pop(partition, None)
+            self._known_until.pop(partition, None)
             fresh = [each for each in fresh if each != partition]
             if gained:
                 fresh.append(partition)
         return fresh
 
     def _take_over(self, partitions: list[int]) -> None:
-        """Doorbells first, so that what is queued is known as such; then everything unfinished."""
+        """Doorbells first, so that what is queued is known as such; then what is unfinished and due."""
         self.dispatcher.tell(Recovering(True))
         leases = {partition: self._holdings.lease(partition) or "" for partition in partitions}
         try:
             starts = dict.fromkeys(partitions, START)
             while self._read(starts, None):
                 pass
+            for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
+                self._recover(partitions[start : start + PARTITIONS_AT_ONCE])
             for partition in partitions:
-                for chunk in self._store.unfinished(partition):
-                    self.dispatcher.tell(Recover(partition, chunk))
                 self.dispatcher.tell(Listed(partition, leases[partition]))
             self._after.update(starts)
         except StoreError:
@@ -109,6 +121,41 @@ class InboxReader:
         finally:
             self.dispatcher.tell(Recovering(False))
         self._sweep_due = self._clock.monotonic() + SWEEP_SECONDS
+
+    def _recover(self, partitions: list[int]) -> None:
+        """What is due now or in a moment. What is parked is looked at too: it may have waited for a flow that is known
+        here. After the server's clock was set back due times can't be relied on: then everything is brought back, and
+        each execution makes its own right."""
+        now = self._clock.now_ms()
+        for partition, latest in zip(partitions, self._store.last_event_ms(partitions), strict=True):
+            if latest > now + CLOCK_SLACK_MS:
+                logger.warning(
+                    "the clock of Redis was set back: all that waits in partition %d is looked at", partition
+                )
+                for chunk in self._store.unfinished(partition):
+                    self.dispatcher.tell(Recover(partition, chunk))
+        until = now + WAKE_AHEAD_SECONDS * 1000
+        self._bring_back(dict.fromkeys(partitions, (-math.inf, until)))
+        for partition, parked in zip(partitions, self._store.parked(partitions), strict=True):
+            self._tell_of(partition, [(execution_id, math.inf) for execution_id in parked])
+            self.dispatcher.tell(Recover(partition, []))  # also of a partition where nobody is due it hears once
+
+    def _look_ahead(self) -> None:
+        """What falls due in a moment, so that it is in memory by then."""
+        self._look_due = self._clock.monotonic() + LOOK_SECONDS
+        until = self._clock.now_ms() + WAKE_AHEAD_SECONDS * 1000
+        known = self._known_until
+        self._bring_back({p: (known[p], until) for p in self._after if p in known and known[p] < until})
+        self.dispatcher.tell(LookAround())
+
+    def _bring_back(self, windows: dict[int, tuple[float, float]]) -> None:
+        for partition, found in self._store.falling_due(windows):
+            self._tell_of(partition, found)
+            self._known_until[partition] = windows[partition][1]
+
+    def _tell_of(self, partition: int, executions: list[tuple[str, float]]) -> None:
+        for start in range(0, len(executions), CHUNK):
+            self.dispatcher.tell(Recover(partition, executions[start : start + CHUNK]))
 
     def _read(self, after: dict[int, str], block_ms: int | None) -> bool:
         entries = self._store.read(after, block_ms, READ_COUNT)

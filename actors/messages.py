@@ -107,7 +107,7 @@ class Stay(msgspec.Struct, gc=False):
 
 
 class Passivate(msgspec.Struct, gc=False):
-    """Leave memory when nothing runs and nothing is under way."""
+    """Leave memory when nothing runs, nothing is under way and nothing is due in a moment."""
 
 
 class Park(msgspec.Struct, gc=False):
@@ -138,10 +138,15 @@ class Swept(msgspec.Struct):
 
 
 class Recover(msgspec.Struct):
-    """Unfinished executions of a partition that has become ours, with their due times in ms."""
+    """Unfinished executions of a partition with their due times in ms: what it had when it became ours, and later what
+    falls due."""
 
     partition: int
     executions: list[tuple[str, float]]
+
+
+class LookAround(msgspec.Struct):
+    """A second has passed: somebody may have rested long enough."""
 
 
 class Recovering(msgspec.Struct):

@@ -20,7 +20,7 @@ class Route:
     should the actor fail, its successor gets it again. `left`: how its owner before left it. `flow` is '' until it is
     known."""
 
-    __slots__ = ("busy", "flow", "left", "open", "park", "partition", "ref", "routed", "rung", "waits_for")
+    __slots__ = ("busy", "flow", "left", "open", "park", "partition", "recalled", "ref", "routed", "rung", "waits_for")
 
     def __init__(self, partition: int, left: Left, flow: str = "") -> None:
         self.partition = partition
@@ -31,6 +31,7 @@ class Route:
         self.rung = False  # a doorbell without an entry is due, too
         self.waits_for: WaitsFor = ""
         self.busy = False
+        self.recalled = False  # it falls due: should it have asked to leave before it knew, it is brought back
         self.left = left
         self.park: m.Park | None = None
 

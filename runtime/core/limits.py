@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["Limits"]
+__all__ = ["WAKE_AHEAD_SECONDS", "Limits"]
+
+WAKE_AHEAD_SECONDS: Final = 5.0
+"""What is not in memory is brought back so long before it is due."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Reading changes nothing; entries leave the inbox only by the scripts that apply 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -14,7 +15,7 @@ import redis
 from stepwell.core.errors import StoreError
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
-from stepwell.store.replies import items_of, number, scored, streams_of, text
+from stepwell.store.replies import entries_of, items_of, number, scored, streams_of, text
 from stepwell.store.requests import Command
 from stepwell.store.scattered import START, ScatteredReads
 from stepwell.store.scripts import Scripts
@@ -107,17 +108,44 @@ class InboxStore:
         ]
         return [found for raw in self._link.call(ask) for found in scored(raw)]
 
+    def falling_due(self, windows: Mapping[int, tuple[float, float]]) -> list[tuple[int, list[tuple[str, float]]]]:
+        """Unfinished executions of several partitions, each of which is due after the first and not after the second of
+        two times in ms, which may be infinite. With their due times (0 = at once), by partition.
+        """
+        ask: list[Command] = [
+            ["ZRANGEBYSCORE", self._keys.live(partition), f"({_bound(after)}", _bound(until), "WITHSCORES"]
+            for partition, (after, until) in windows.items()
+        ]
+        return [(partition, scored(raw)) for partition, raw in zip(windows, self._link.call(ask), strict=True)]
+
+    def last_event_ms(self, partitions: Sequence[int]) -> list[int]:
+        """The latest time of the server's clock at which something happened in each partition, in ms; 0: nothing ever.
+
+        The ids of a stream never go back, whatever the clock does.
+        """
+        ask: list[Command] = [["XREVRANGE", self._keys.events(p), "+", "-", "COUNT", 1] for p in partitions]
+        newest = [entries_of(raw) for raw in self._link.call(ask)]
+        return [int(entries[0][0].partition("-")[0]) if entries else 0 for entries in newest]
+
     def unfinished(self, partition: int) -> Iterator[list[tuple[str, float]]]:
         """All unfinished executions with their due times, in chunks and in no order.
 
         Whatever is unfinished all the while is seen; an execution may be seen twice.
         """
-        return self._scan_members(self._keys.live(partition))
+        cursor = "0"
+        while True:
+            (raw,) = self._link.call([["ZSCAN", self._keys.live(partition), cursor, "COUNT", _PAGE]])
+            position, members = items_of(raw)
+            if found := scored(members):
+                yield found
+            cursor = text(position)
+            if cursor == "0":
+                return
 
-    def parked(self, partition: int) -> list[str]:
-        """The ids of the parked executions."""
-        key = self._keys.by(partition, "parked")
-        return list(dict.fromkeys(member for chunk in self._scan_members(key) for member, _ in chunk))
+    def parked(self, partitions: Sequence[int]) -> list[list[str]]:
+        """The ids of the parked executions of each partition."""
+        ask: list[Command] = [["ZRANGE", self._keys.by(partition, "parked"), 0, -1] for partition in partitions]
+        return [[text(member) for member in members] for members in map(items_of, self._link.call(ask))]
 
     def send(self, partition: int, fields: Mapping[str, str | bytes | int]) -> str:
         """Adds an entry and returns its id. After LinkDown it may be there or not; sent again it may be there twice."""
@@ -131,13 +159,8 @@ class InboxStore:
         """How many entries wait, by partition."""
         return [number(raw) for raw in self._link.call([["XLEN", part.inbox] for part in self._keys.parts])]
 
-    def _scan_members(self, key: str) -> Iterator[list[tuple[str, float]]]:
-        cursor = "0"
-        while True:
-            (raw,) = self._link.call([["ZSCAN", key, cursor, "COUNT", _PAGE]])
-            position, members = items_of(raw)
-            if found := scored(members):
-                yield found
-            cursor = text(position)
-            if cursor == "0":
-                return
+
+def _bound(score: float) -> str:
+    if math.isinf(score):
+        return "+inf" if score > 0 else "-inf"
+    return str(int(score))

@@ -85,8 +85,30 @@ def test_what_is_unfinished_all_the_while_is_seen_though_others_come_and_go(stor
 
 def test_parked_executions_are_listed(store):
     store.client.zadd(store.keys.by(2, "parked"), {"a": 1, "b": 2})
-    assert sorted(store.inbox.parked(2)) == ["a", "b"]
-    assert store.inbox.parked(0) == []
+    assert store.inbox.parked([0, 2]) == [[], ["a", "b"]]
+    assert store.inbox.parked([]) == []
+
+
+def test_what_falls_due_in_a_window_is_found_by_partition(store):
+    inf = float("inf")
+    store.client.zadd(store.keys.live(0), {"at once": 0, "late": 50, "now": 100, "later": 101, "untimed": "+inf"})
+    store.client.zadd(store.keys.live(2), {"other": 70})
+    windows = {0: (-inf, 100.0), 1: (-inf, 100.0), 2: (60.0, 70.0)}
+    assert store.inbox.falling_due(windows) == [
+        (0, [("at once", 0.0), ("late", 50.0), ("now", 100.0)]),
+        (1, []),
+        (2, [("other", 70.0)]),
+    ]
+    assert store.inbox.falling_due({0: (100.0, 200.0), 2: (70.0, 100.0)}) == [(0, [("later", 101.0)]), (2, [])]
+    assert store.inbox.falling_due({0: (101.0, inf)}) == [(0, [("untimed", inf)])]
+    assert store.inbox.falling_due({}) == []
+
+
+def test_the_time_of_the_latest_event_is_that_of_the_server(store):
+    assert store.inbox.last_event_ms([0, 1]) == [0, 0]
+    store.client.xadd(store.keys.events(1), {"e": "x"}, id="1700000000123-0")
+    store.client.xadd(store.keys.events(1), {"e": "x"}, id="1700000000123-7")
+    assert store.inbox.last_event_ms([0, 1]) == [0, 1700000000123]
 
 
 def test_lengths_are_given_by_partition(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -54,6 +55,7 @@ SINCE = {
     "XREVRANGE": (5, 0, 0),
     "ZADD": (1, 2, 0),
     "ZCARD": (1, 2, 0),
+    "ZRANGE": (2, 0, 0),
     "ZRANGEBYSCORE": (2, 0, 0),
     "ZREM": (1, 2, 0),
     "ZREVRANGEBYSCORE": (2, 2, 0),
@@ -139,7 +141,9 @@ def _exercise(store):
     store.inbox.read({0: START}, 1, 1)
     store.inbox.due(0, 1, 1)
     list(store.inbox.unfinished(0))
-    store.inbox.parked(0)
+    store.inbox.parked([0, 1])
+    store.inbox.falling_due({0: (-math.inf, 5.0), 1: (1.0, math.inf)})
+    store.inbox.last_event_ms([0, 1])
     store.inbox.lengths()
     catalog = store.catalog
     catalog.row("e1"), catalog.rows(["e1"]), catalog.heads(["e1"], ["rev"]), catalog.outcome(0, "x")

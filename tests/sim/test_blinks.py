@@ -8,7 +8,7 @@ import pytest
 from sim.harness import World
 from sim.journal import Verdict
 
-from stepwell import flow, step, wait_for
+from stepwell import flow, sleep, step, wait_for
 from stepwell.actors import store_events
 from stepwell.store.replies import Broken, Refused
 from stepwell.store.requests import Load, Request
@@ -26,6 +26,12 @@ async def listens() -> object:
     return await note(await wait_for("word"))
 
 
+@flow
+async def naps_and_listens() -> object:
+    await sleep(4)
+    return await note(await wait_for("word"))
+
+
 @pytest.mark.pain(32)
 @pytest.mark.parametrize(
     "answer",
@@ -36,11 +42,12 @@ async def listens() -> object:
 def test_a_row_whose_reading_fails_is_read_again_and_nothing_is_buried(
     make_world: MakeWorld, answer: Verdict, what: str
 ) -> None:
-    world = make_world(listens)
+    flow_of = naps_and_listens if what == "recovery" else listens
+    world = make_world(flow_of)
     if what != "a doorbell":
         world.shard()
-        world.start(listens, "e1")
-        world.run()
+        world.start(flow_of, "e1")
+        world.run(lambda: world.status("e1") == "waiting")
         world.crash()
     if what == "a command":
         world.signal("e1", "word", "go")

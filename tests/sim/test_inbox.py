@@ -4,6 +4,7 @@ execution leaves memory."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import pytest
@@ -214,11 +215,8 @@ def test_a_sweep_finds_an_overdue_execution_that_no_actor_holds(make_world: Make
     shard = world.shard()
     world.start(naps, "e1")
     world.run(lambda: world.status("e1") == "waiting")
-    ref = shard.ref("e1")
-    assert ref is not None
-    ref.tell(m.Passivate())
-    world.settle()
     assert shard.in_memory == []
+    shard.reader._known_until = dict.fromkeys(shard.reader._known_until, math.inf)  # it forgets to look ahead
     world.run_for(100)
     world.run(lambda: world.ended("e1"), limit=20)
     found = world.of_type(store_events.SweepFound)

@@ -39,7 +39,7 @@ async def tags(item: Item) -> set[str]:
     return set(item.tags)
 
 
-@step(retry=Retry(max_attempts=2, base=3))
+@step(retry=Retry(max_attempts=2, base=8))
 async def breaks() -> None:
     raise ValueError(f"attempt {current_step().attempt}")
 

@@ -215,6 +215,7 @@ def test_a_row_of_a_newer_version_is_left_alone(make_world: MakeWorld, caplog: p
     world.client.hset(world.keys.row("e1"), "meta", newer)
     before = world.row("e1")
     shard = world.shard()
+    shard.recall("e1")
     world.run_for(30)
     assert world.row("e1") == before
     assert shard.in_memory == []
@@ -298,7 +299,7 @@ def test_an_unreadable_row_that_was_repaired_goes_on_after_a_retry(make_world: M
     meta = world.row("e1")["meta"]
     world.crash()
     world.client.hset(world.keys.row("e1"), "meta", "garbage")
-    world.shard()
+    world.shard().recall("e1")
     world.run()
     assert world.status("e1") == "parked"
     world.client.hset(world.keys.row("e1"), "meta", meta)
@@ -324,6 +325,7 @@ def test_a_flow_that_is_not_here_waits_parked_until_a_worker_has_it(make_world: 
     assert "not deployed here" in outcome.reason
     world.crash()
     world.shard()
+    world.run(lambda: world.ledger.of("e1"), limit=1)  # nobody has to address it
     world.signal("e1", "word", "go")
     world.run(lambda: world.ended("e1"))
     assert world.show("e1")["result"] == ["first", "go", "last"]
@@ -344,7 +346,7 @@ def test_code_that_does_not_fit_its_record_parks_with_both_paths_and_a_rollback_
     world.start(talks, "e1")
     world.run()
     world.crash()
-    world.shard(flows=[changed])
+    world.shard(flows=[changed]).recall("e1")
     world.run()
     shown = world.show("e1")
     assert (shown["status"], shown["error"]["type"]) == ("parked", "code diverged")
@@ -362,7 +364,7 @@ def test_code_that_does_not_fit_its_record_parks_with_both_paths_and_a_rollback_
 def test_an_execution_that_sleeps_out_of_memory_of_a_failed_actor_still_wakes(make_world: MakeWorld) -> None:
     @flow
     async def naps() -> str:
-        await sleep(50)
+        await sleep(20)
         return "up"
 
     world = make_world(naps)
@@ -374,7 +376,7 @@ def test_an_execution_that_sleeps_out_of_memory_of_a_failed_actor_still_wakes(ma
     ref.tell("nonsense")
     world.run()
     assert world.status("e1") == "completed"
-    assert world.clock.monotonic() == pytest.approx(50, abs=0.01)
+    assert world.clock.monotonic() == pytest.approx(20, abs=0.01)
 
 
 def test_what_an_actor_failed_with_shows_no_password(

@@ -107,7 +107,7 @@ def resumed(cp: Checkpoint, event: Resumed) -> Step:
         if op.kind == STEP and op.status in (STEP_RUNNING, STEP_READY):
             cp, more = _rerun(cp, path, op, event)
         else:
-            more = _rearm(cp, path, op, event.now)
+            cp, more = _rearm(cp, path, op, event.now)
         effects += more
     return cp, effects
 
@@ -119,14 +119,18 @@ def remaining_ms(op: OpenOp, now: int) -> int:
     return left if op.delay_ms is None else min(left, op.delay_ms)
 
 
-def _rearm(cp: Checkpoint, path: str, op: OpenOp, now: int) -> list[Effect]:
+def _rearm(cp: Checkpoint, path: str, op: OpenOp, now: int) -> Step:
     if op.due_at is None:
-        return []
+        return cp, []
     remaining = remaining_ms(op, now)
-    effects: list[Effect] = [ArmTimer(path, remaining)]
+    effects: list[Effect] = []
+    if op.due_at - now > remaining:
+        # The server's clock was set back: from now on the row tells the due time by the clock as it is.
+        cp, effects = reopen(cp, path, replace(op, due_at=now + remaining))
+    effects.append(ArmTimer(path, remaining))
     if op.kind == STEP:
         effects.append(Emit(events.BackoffResumed(cp.execution_id, cp.meta.flow, op.name, path, remaining)))
-    return effects
+    return cp, effects
 
 
 def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:

@@ -35,7 +35,7 @@ class Box:
 class Stage:
     """A dispatcher of one partition, whose supervisor and Mirror answer when the test does."""
 
-    def __init__(self, running_max: int = 10) -> None:
+    def __init__(self, running_max: int = 10, limits: Limits | None = None) -> None:
         self.scheduler = VirtualScheduler()
         self.holdings = Holdings(self.scheduler.clock.monotonic)
         self.supervisor = Box()
@@ -50,7 +50,7 @@ class Stage:
             mirror=SimpleNamespace(send=lambda _ref, request: self.sent.append(request)),
             supervisor=self.supervisor,
             registry=Registry(),
-            limits=Limits(running=running_max),
+            limits=limits or Limits(running=running_max),
             healer=Box(),
             afterlife=Afterlife(),
             box=NO_BOX,
@@ -223,3 +223,50 @@ def test_a_second_doorbell_of_a_queued_execution_is_passed_on_too() -> None:
     stage.tell(m.EntriesDone("e1", 0, ["2-1"]), m.Busy("e1", False))
     assert [mail.entry_id for mail in actor.told] == ["2-1", "3-1"]
     assert not stage.dispatcher._admission.waiting
+
+
+def started(stage: Stage, execution_id: str = "e1") -> Box:
+    """An execution that came by a doorbell, is in memory and rests."""
+    stage.tell(stage.bell(execution_id), m.RowRead(execution_id, ROW))
+    actor = Box()
+    stage.tell(m.Spawned(execution_id, actor))  # type: ignore[arg-type]
+    stage.tell(m.EntriesDone(execution_id, 0, [f"{stage._entries}-1"]), m.Busy(execution_id, False))
+    return actor
+
+
+@pytest.mark.pain(57)
+def test_what_falls_due_while_its_actor_asks_to_leave_is_brought_back(stage: Stage) -> None:
+    actor = started(stage)
+    stage.tell(m.Recover(0, [("e1", 5000.0)]))
+    assert stage.count(Load) == 1, "it is in memory"
+    stage.tell(m.MayStop("e1", actor, 1))  # type: ignore[arg-type]
+    assert actor.told[-1] == m.StopGranted()
+    assert stage.count(Load) == 2
+    stage.tell(m.RowRead("e1", ROW))
+    assert len(stage.supervisor.told) == 2
+
+
+def test_what_ran_since_it_was_found_due_leaves_for_good(stage: Stage) -> None:
+    actor = started(stage)
+    stage.tell(m.Recover(0, [("e1", 5000.0)]), m.Busy("e1", True), m.Busy("e1", False))
+    stage.tell(m.MayStop("e1", actor, 1))  # type: ignore[arg-type]
+    assert actor.told[-1] == m.StopGranted()
+    assert stage.count(Load) == 1
+
+
+@pytest.mark.pain(38)
+def test_beyond_the_bound_those_that_rest_longest_are_told_to_leave() -> None:
+    stage = Stage(limits=Limits(in_memory=2))
+    actors = [started(stage, f"e{n}") for n in range(4)]
+    left = [n for n, actor in enumerate(actors) if m.Passivate() in actor.told]
+    assert left == [0, 1]
+
+
+def test_after_a_long_rest_an_actor_is_told_to_leave_once(stage: Stage) -> None:
+    actor = started(stage)
+    stage.scheduler.advance(29)
+    stage.tell(m.LookAround())
+    assert m.Passivate() not in actor.told
+    stage.scheduler.advance(2)
+    stage.tell(m.LookAround(), m.LookAround())
+    assert actor.told.count(m.Passivate()) == 1
