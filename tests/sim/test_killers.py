@@ -10,7 +10,6 @@ from sim.dying import ShardDied
 from sim.harness import SimShard, World
 
 from stepwell import flow, gather, sleep, step
-from stepwell.actors import messages as m
 from stepwell.actors.blackbox import BlackBox
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.runner import StepOrder
@@ -170,10 +169,8 @@ def test_strikes_survive_leaving_memory_and_go_at_the_end_all_the_same(make_worl
     Code.world = None
     shard = world.shard()
     world.run(lambda: world.status("k") == "waiting")
-    ref = shard.ref("k")
-    assert ref is not None
-    ref.tell(m.Passivate())
-    world.run(lambda: not shard.in_memory)
+    world.settle()
+    assert shard.in_memory == []
     assert suspects(world)["x:k"].startswith("1|")
     shard.recall("k")
     world.run(lambda: world.ended("k"))
