@@ -297,7 +297,7 @@ class Dispatcher(PooledActor):
         elif route.partition in self._departures or (route.routed == message.handled and not message.told):
             self._remove(message.execution_id)
             message.ref.tell(m.StopGranted())
-            if route.recalled:
+            if route.recalled and route.partition not in self._departures:
                 now = self._shard.clock.now_ms()
                 self._admission.bring_back(route.partition, [(message.execution_id, now)], now - 1)
 
