@@ -211,7 +211,8 @@ def test_what_is_held_up_by_a_handover_that_fails_goes_on_afterwards(make_world:
     assert sum(gap > 1000 for gap in gaps) == 3, "at 1, 13 and 35 s"
     assert max(gaps) <= 1000 * (QUIET_SECONDS + 0.2)
     assert world.ended(short)
-    assert sleeper in first.in_memory, "it came back"
+    assert world.status(sleeper) == "waiting"
+    assert theirs[0] in first.reader._known_until, "it is looked after again"
     assert doubled(world) == []
     assert world.of_type(store_events.SweepFound) == []
     assert world.owners()[theirs[0]] == "a/0"
