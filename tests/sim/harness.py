@@ -18,6 +18,7 @@ import msgspec
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry as RedisRetry
+from sim.ahead import next_look
 from sim.bodies import Ledger, SimRunner
 from sim.dying import ShardDied, SimBox
 from sim.journal import Journal, Judge, Sent, SimLink, Weather
@@ -44,7 +45,7 @@ from stepwell.actors.store_events import StoreEvent
 from stepwell.actors.supervisor import Supervisor
 from stepwell.client.starting import input_hash
 from stepwell.core.events import Event
-from stepwell.core.limits import WAKE_AHEAD_SECONDS, Limits
+from stepwell.core.limits import Limits
 from stepwell.core.ownership import worker_of
 from stepwell.core.records import Meta, Outcome, decode_outcome, encode
 from stepwell.core.status import TERMINAL
@@ -504,7 +505,9 @@ class SimShard:
 
     def next_due(self) -> float | None:
         """When something is due, sweeps apart."""
-        dues = [self.scheduler.next_due(), self.runner.next_due(), self._look_due()]
+        dues = [self.scheduler.next_due(), self.runner.next_due()]
+        if not self._draining and "reader" not in self.paused:
+            dues.append(next_look(self))
         if not self.mirror.idle and "mirror" not in self.paused:
             dues.append(self._mirror_until)
         renews = self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down or self.leases._suspects
@@ -519,19 +522,6 @@ class SimShard:
         if self.holdings.partitions() and self._reader_until > self.clock.monotonic():
             dues.append(self._reader_until)
         return min((due for due in dues if due is not None), default=None)
-
-    def _look_due(self) -> float | None:
-        """When the reader has to look ahead, so that nothing that is out of memory comes late."""
-        if self._draining or "reader" in self.paused:
-            return None
-        dues: list[float] = []
-        for partition, until in self.reader._known_until.items():
-            live = self.world.keys.live(partition)
-            dues += [due for _, due in self.world.client.zrangebyscore(live, f"({until}", "(+inf", 0, 1, True)]
-        if not dues:
-            return None
-        now = self.clock.now_ms()
-        return max(self.reader._look_due, self.clock.monotonic() + (min(dues) - now) / 1000 - WAKE_AHEAD_SECONDS)
 
     def round(self) -> bool:
         """One turn for everybody; False if nobody had anything to do."""
