@@ -51,7 +51,13 @@ class Node:
         self.folder = folder / f"node-{number}"
         self.folder.mkdir()
         self._settings = settings
+        self.tls_port = 0
         self._process: subprocess.Popen[bytes] | None = None
+
+    def offer_tls(self) -> None:
+        """Let it listen for TLS too, on `tls_port`; its settings name the certificates."""
+        self.tls_port = free_port()
+        self._settings = {**self._settings, "tls-port": str(self.tls_port)}
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -129,7 +135,7 @@ class Cluster:
                 admin.execute_command("CLUSTER", "ADDSLOTS", *slots)
                 first = self.nodes[0]
                 if node is not first:
-                    admin.execute_command("CLUSTER", "MEET", "127.0.0.1", first.port, first.bus)
+                    admin.execute_command("CLUSTER", "MEET", "127.0.0.1", first.tls_port or first.port, first.bus)
         self.wait_until_whole()
 
     def restart(self, node: Node) -> None:
