@@ -97,9 +97,15 @@ class Link:
         require_answers(raws)
         return raws
 
-    def attempt(self, commands: Sequence[Command]) -> list[object]:
-        """Raw replies of plain commands, with error replies among them, as errors of redis-py. Raises LinkDown."""
-        return self._exchange(commands)
+    def call_each(self, commands: Sequence[Command]) -> list[object]:
+        """As `call`, but where some commands are answered, a Refused stands for the reply of each that was refused for
+        now: in a cluster one master may be away, or one slot on the move."""
+        raws = self._exchange(commands)
+        found = [_or_refused(raw) for raw in raws]
+        if all(type(raw) is Refused for raw in found):
+            require_answers(raws)
+        require_answers(found)
+        return found
 
     def _exchange(self, commands: Sequence[Command]) -> list[object]:
         if self._masters.clustered:
@@ -124,6 +130,11 @@ class Link:
 
     def _round_trip(self, commands: Sequence[Command]) -> list[object]:
         return Flight(self.client.connection_pool, commands, self.durability).land() if commands else []
+
+
+def _or_refused(raw: object) -> object:
+    wrong = failure(raw) if isinstance(raw, RedisError) else None
+    return wrong if isinstance(wrong, Refused) else raw
 
 
 def require_answers(raws: Sequence[object]) -> None:
