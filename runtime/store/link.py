@@ -16,7 +16,7 @@ from redis.exceptions import AskError, ClusterCrossSlotError, MovedError, NoScri
 from stepwell.core.errors import StoreError
 from stepwell.store.cluster import masters_of
 from stepwell.store.durability import RELAXED, Durability
-from stepwell.store.flight import Flight, LinkDown, NotDurable, moves_away, pack
+from stepwell.store.flight import Flight, LinkDown, NotDurable, Parcel, moves_away, pack
 from stepwell.store.keys import Keys
 from stepwell.store.replies import MasterLost, Refused, Reply, failure
 from stepwell.store.requests import Command, Request
@@ -129,7 +129,9 @@ class Link:
         return raws
 
     def _round_trip(self, commands: Sequence[Command]) -> list[object]:
-        return Flight(self.client.connection_pool, commands, self.durability).land() if commands else []
+        if not commands:
+            return []
+        return Flight(self.client.connection_pool, Parcel(commands, self.durability)).land()
 
 
 def _or_refused(raw: object) -> object:

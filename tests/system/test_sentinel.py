@@ -24,7 +24,7 @@ def all_end(stage: Stage, client: Client, worker: WorkerProcess, ids: Iterable[s
         assert client.result(each, timeout=120) == [worker.pid, "after!"]
         for path in ("held", "quick"):
             assert len({run.key for run in stage.journal.runs(each, path)}) == 1
-    assert client.dead() == []
+    assert client.dead_letters() == []
 
 
 @pytest.mark.pain(11)

@@ -176,6 +176,14 @@ class Cluster:
                 here.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 10_000, "KEYS", *keys)
             for each in (there, here):
                 each.execute_command("CLUSTER", "SETSLOT", slot, "NODE", to_id)
+        # A next move before all have heard of this one could leave nodes that point at each other for ever.
+        wait(lambda: len(set(map(self._view, self.nodes))) == 1, "all nodes agree")
+
+    def _view(self, node: Node) -> tuple[tuple[bytes, ...], ...]:
+        """What a node knows: of each node its id, its epoch and its slots."""
+        with node.admin() as admin:
+            fields = [line.split() for line in admin.execute_command("CLUSTER", "NODES").splitlines()]
+        return tuple(sorted((words[0], words[6], *words[8:]) for words in fields))
 
     def stop(self) -> None:
         """Kill all nodes."""
