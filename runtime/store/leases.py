@@ -144,13 +144,13 @@ class LeaseStore:
     def release(self, grants: Sequence[Grant]) -> list[bool]:
         """Gives leases back, remembering that nothing was interrupted; False where one was not ours any more."""
         parts = [self._keys.parts[grant.partition] for grant in grants]
-        raws = self._link.call_each(
+        raws = self._link.call(
             [
                 ["EVALSHA", self._scripts.lease_release, 2, part.lease, part.epoch, grant.value, grant.epoch]
                 for grant, part in zip(grants, parts, strict=True)
             ]
         )
-        return [not isinstance(raw, Refused) and _is_ok(raw) for raw in raws]
+        return [_is_ok(raw) for raw in raws]
 
     def pass_on(self, grants: Sequence[Grant]) -> None:
         """Gives leases back as they were got: what the holder before ours left is for the next one to see to."""

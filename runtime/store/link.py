@@ -97,6 +97,10 @@ class Link:
         require_answers(raws)
         return raws
 
+    def attempt(self, commands: Sequence[Command]) -> list[object]:
+        """Raw replies of plain commands, with error replies among them, as errors of redis-py. Raises LinkDown."""
+        return self._exchange(commands)
+
     def call_each(self, commands: Sequence[Command]) -> list[object]:
         """As `call`, but where some commands are answered, a Refused stands for the reply of each that was refused for
         now: in a cluster one master may be away, or one slot on the move."""
