@@ -22,7 +22,7 @@ from redis.sentinel import (
 from stepwell.store.slots import Address
 from stepwell.store.url import ServerUrl
 
-__all__ = ["Findings", "async_sentinel_pool", "sentinel_pool"]
+__all__ = ["AsyncWatchers", "Findings", "Watchers", "async_sentinel_pool", "sentinel_pool"]
 
 # A Sentinel that hangs must not hold up what another one knows.
 ASK_SECONDS: Final = 0.5
