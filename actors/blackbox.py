@@ -21,6 +21,7 @@ from stepwell.actors.boxlayout import (
     ATTEMPT,
     ATTEMPT_SIZE,
     ATTEMPTS_AT,
+    BEAT_AT,
     BY_LOOP,
     ENTRY,
     ENTRY_AT,
@@ -51,6 +52,7 @@ _THREAD_AT: Final = ATTEMPT.size - 10
 
 _NUMBER = struct.Struct("<I").pack_into
 _THREAD = struct.Struct("<Q").pack_into
+_SECONDS = struct.Struct("<d").pack_into
 _pack_turn = TURN.pack_into
 _pack_entry = ENTRY.pack_into
 _pack_attempt = ATTEMPT.pack_into
@@ -71,7 +73,7 @@ class BlackBox:
         self._unslotted = 0
         self._faults: Path | None = None
         self._fault_fd = -1
-        HEADER.pack_into(self._bytes, 0, MAGIC, box_id, os.getpid(), slots, 0, 0, 0, 0)
+        HEADER.pack_into(self._bytes, 0, MAGIC, box_id, os.getpid(), slots, 0, 0, 0, 0, 0.0)
 
     @classmethod
     def create(cls, path: Path, slots: int = SLOTS) -> Self:
@@ -117,6 +119,10 @@ class BlackBox:
     def read(self) -> None:
         """It is read, or refused."""
         self._bytes[_ENTRY_STATE_AT] = 0
+
+    def beat(self, now: float) -> None:
+        """A thread that is not the scheduler's runs: if a turn hangs, the process as a whole does not."""
+        _SECONDS(self._bytes, BEAT_AT, now)
 
     # Attempts.
 
@@ -234,6 +240,9 @@ class _NoBox(BlackBox):
         return
 
     def loop_is_here(self) -> None:
+        return
+
+    def beat(self, now: float) -> None:
         return
 
 

@@ -11,11 +11,12 @@ SLOTS: Final = 4096
 BY_LOOP: Final = 1
 ON_THREAD: Final = 2
 
-# magic, id, pid, slots, slots ever used, attempts without a slot, threads of the scheduler and of the step loop
-HEADER: Final = struct.Struct("<8s16sIIIIQQ")
+# magic, id, pid, slots, slots ever used, attempts without a slot, threads of the scheduler and of the step loop, beat
+HEADER: Final = struct.Struct("<8s16sIIIIQQd")
 USED_AT: Final = 32
 UNSLOTTED_AT: Final = 36
 THREADS_AT: Final = 40
+BEAT_AT: Final = 56
 # since, length and text of the actor's name, state
 TURN: Final = struct.Struct("<dB128sB")
 TURN_AT: Final = 64

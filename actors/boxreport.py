@@ -74,6 +74,7 @@ class BoxReport:
         box_id: tells this box from every other one.
         pid: the process that wrote it.
         read_at: when it was read (monotonic seconds).
+        beat_at: when another thread than the scheduler's has shown last that it runs.
         turn: the actor at work on the scheduler's thread, and since when (monotonic seconds); None while idle.
         entry: partition and id of the inbox entry that is being taken apart.
         attempts: steps whose bodies run.
@@ -86,6 +87,7 @@ class BoxReport:
     box_id: str
     pid: int
     read_at: float = 0.0
+    beat_at: float = 0.0
     turn: tuple[str, float] | None = None
     entry: tuple[int, str] | None = None
     attempts: tuple[BoxAttempt, ...] = ()
@@ -126,7 +128,7 @@ def parse_box(raw: bytes, read_at: float, fault: Fault | None = None) -> BoxRepo
     """The same of the file's content."""
     if len(raw) < ATTEMPTS_AT:
         return None
-    magic, box_id, pid, slots, used, unslotted, scheduler, loop = HEADER.unpack_from(raw)
+    magic, box_id, pid, slots, used, unslotted, scheduler, loop, beat = HEADER.unpack_from(raw)
     if magic != MAGIC:
         return None
     attempts: list[BoxAttempt] = []
@@ -143,6 +145,7 @@ def parse_box(raw: bytes, read_at: float, fault: Fault | None = None) -> BoxRepo
         box_id=box_id.hex(),
         pid=pid,
         read_at=read_at,
+        beat_at=beat,
         turn=_turn(raw),
         entry=_entry(raw),
         attempts=tuple(attempts),

@@ -15,6 +15,8 @@ __all__ = ["HANG_SECONDS", "Verdict", "judge"]
 
 HANG_SECONDS = 10.0
 """A turn of the scheduler that takes longer is a hang: the shard is killed."""
+BEAT_SECONDS_MAX = 8.0
+"""A process whose other threads have been silent for longer was stopped, or somebody held the interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,9 @@ def judge(report: BoxReport | None) -> Verdict:
         return Verdict("it died")
     seconds = report.turn_seconds(report.read_at)
     if seconds >= HANG_SECONDS:
-        return _driver(report, f"it hung for {seconds:.0f} s")
+        cause = f"it hung for {seconds:.0f} s"
+        alone = report.read_at - report.beat_at < BEAT_SECONDS_MAX
+        return _driver(report, cause) if alone else _unclear(report, cause)
     if report.fault is not None:
         at = f" at {report.fault.where}" if report.fault.where else ""
         return _fault(report, report.fault.thread, f"{report.fault.what}{at}")

@@ -337,6 +337,7 @@ class RunningShard:
         The heartbeat has the server's own time, by which others judge its age; our clock may be slewing there.
         """
         self._ticked = self.clock.monotonic()
+        self._parts.box.beat(self._ticked)
         parts = self._parts
         beat = {"at": server_ms, "flows": parts.registry.describe(), "host": host_info()}
         beat["version"] = own_version()
@@ -352,6 +353,7 @@ class RunningShard:
     def _trouble(self) -> None:
         """A round that failed is a sign of life too: a shard without its server is unready, not dead."""
         self._ticked = self.clock.monotonic()
+        self._parts.box.beat(self._ticked)
         self._parts.on_trouble()
 
     def _tell_standing(self) -> None:

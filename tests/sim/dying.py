@@ -42,6 +42,7 @@ class SimBox(BlackBox):
 
     def report(self, read_at: float) -> BoxReport:
         """What its parent reads."""
+        self.beat(read_at)
         report = parse_box(bytes(self.content), read_at)
         assert report is not None
         return report

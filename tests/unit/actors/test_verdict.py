@@ -19,11 +19,13 @@ def report(
     entry: tuple[int, str] | None = None,
     fault: int = 0,
     complete: bool = True,
+    silent: float = 1.0,
 ) -> BoxReport:
     return BoxReport(
         box_id="ab",
         pid=1,
         read_at=100.0,
+        beat_at=100.0 - silent,
         turn=(driven, 100.0 - seconds) if driven else None,
         entry=entry,
         attempts=attempts,
@@ -43,6 +45,11 @@ def test_a_hang_is_the_fault_of_who_was_driven_and_of_nobody_else() -> None:
     verdict = judge(report(WAITS, RESUMED, BLOCKS, driven="order-1", seconds=12.0, complete=False))
     assert (verdict.execution, verdict.cut) == ("order-1", ())
     assert verdict.cause == "it hung for 12 s"
+
+
+def test_when_nothing_ran_in_a_hanging_process_it_may_have_been_anybody_at_work() -> None:
+    verdict = judge(report(WAITS, BLOCKS, driven="order-1", seconds=12.0, silent=11.0))
+    assert (verdict.execution, verdict.cut) == ("order-1", ((WAITS, False), (BLOCKS, True)))
 
 
 def test_an_entry_that_hangs_the_dispatcher_is_struck() -> None:

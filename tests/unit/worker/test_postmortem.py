@@ -41,7 +41,7 @@ class Scene:
         return examine(self.client, self.keys, self.scripts, DEAD, report, "w/1")
 
     def report(self, driven: str = "", *attempts: BoxAttempt) -> BoxReport:
-        return BoxReport("ab", 1, 100.0, (driven, 99.0) if driven else None, attempts=attempts)
+        return BoxReport("ab", 1, 100.0, 99.0, (driven, 99.0) if driven else None, attempts=attempts)
 
 
 @pytest.fixture
@@ -103,5 +103,7 @@ def test_a_shard_that_held_nothing_leaves_the_living(scene: Scene) -> None:
 
 
 def test_a_box_that_names_a_partition_that_does_not_exist_harms_nobody(scene: Scene) -> None:
-    report = BoxReport("ab", 1, 100.0, (":dispatcher", 50.0), (999, "5-1"), (BoxAttempt(77, "order-1", "t", "p", 1),))
+    report = BoxReport(
+        "ab", 1, 100.0, 99.0, (":dispatcher", 50.0), (999, "5-1"), (BoxAttempt(77, "order-1", "t", "p", 1),)
+    )
     assert scene.examine(report).partitions == (0, 1)
