@@ -79,7 +79,7 @@ class WorkerProcess:
 
         def announced() -> bool:
             assert self.process.poll() is None, f"the worker ended with {self.process.returncode}:\n{self.err}"
-            return "stepwell: running" in self.out or "stepwell: standing by" in self.out
+            return self.out.startswith(("stepwell: running", "stepwell: standing by", '{"running": '))
 
         self._eventually(announced, f"worker {self.pid} is ready")
         return self
