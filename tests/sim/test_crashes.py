@@ -22,9 +22,10 @@ def die() -> None:
     raise ShardDied
 
 
-def run_with(make_world: MakeWorld, failpoints: FailAt) -> World:
+def run_with(make_world: MakeWorld, failpoints: FailAt, parents: bool = False) -> World:
     """The reference flow on a shard with these failpoints; whenever no shard is left, a new one starts."""
     world = make_world(reference)
+    world.parents = parents
     world.shard(failpoints=failpoints)
 
     def revive() -> None:
@@ -65,7 +66,7 @@ def test_the_reference_run_makes_the_commits_that_the_crash_tests_count(make_wor
 @pytest.mark.parametrize("side", [BEFORE_SEND, AFTER_REPLY])
 @pytest.mark.parametrize("number", range(1, COMMITS + 1))
 def test_a_crash_at_any_commit_loses_nothing_recorded(make_world: MakeWorld, side: str, number: int) -> None:
-    world = run_with(make_world, FailAt(side, number, die))
+    world = run_with(make_world, FailAt(side, number, die), parents=number % 2 == 0)
     assert len(world.dead) == 1, "it crashed once"
     check_reference(world, interrupted=True)
     sleep_fact = next(wait for wait in world.show("ref")["waits"] if wait["path"] == "sleep")
