@@ -8,11 +8,13 @@ import typer
 
 __all__ = [
     "METRICS_PORT",
+    "Durability",
     "Grace",
     "LogJson",
     "MaxRunning",
     "MetricsPort",
     "Processes",
+    "Replicas",
     "Shards",
     "Threads",
     "WorkerId",
@@ -49,6 +51,19 @@ Processes = Annotated[
 Grace = Annotated[
     float,
     typer.Option("--grace", metavar="SECONDS", help="Time that running steps get when the worker is stopped.", min=0.0),
+]
+Durability = Annotated[
+    str | None,
+    typer.Option(
+        "--durability",
+        metavar="MODE",
+        help="When a write counts: relaxed (executed), aof (on the disk), replicated (on replicas).",
+        show_default="$STEPWELL_DURABILITY, else as the namespace has it",
+    ),
+]
+Replicas = Annotated[
+    int | None,
+    typer.Option("--replicas", metavar="N", help="Replicas that must have each write.", show_default="1", min=1),
 ]
 WorkerId = Annotated[
     str | None,

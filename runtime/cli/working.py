@@ -44,11 +44,14 @@ def run(
     threads: option.Threads = 32,
     processes: option.Processes = 4,
     grace: option.Grace = 30.0,
+    durability: option.Durability = None,
+    replicas: option.Replicas = None,
     worker_id: option.WorkerId = None,
     log_json: option.LogJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Run flows until Ctrl-C or SIGTERM; then let running steps finish, and end."""
+    from stepwell.client.address import promised
     from stepwell.metrics.logs import setup_logging
     from stepwell.worker.config import WorkerConfig
     from stepwell.worker.control import LogSettings
@@ -64,6 +67,7 @@ def run(
         threads=threads,
         processes=processes,
         grace=grace,
+        durability=promised(durability, replicas),
         worker_id=worker_id,
         metrics_port=_free_port() if metrics_port is None else metrics_port,
         metrics_host=METRICS_HOST,

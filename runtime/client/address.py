@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepwell.core.errors import UsageError
+from stepwell.store.durability import Durability, parse_durability
 from stepwell.store.embedded import DEFAULT_DATA_DIR, EmbeddedServer
 
-__all__ = ["Address", "Place", "resolve"]
+__all__ = ["DURABILITY_VARIABLE", "Address", "Place", "promised", "resolve"]
 
 URL_VARIABLE = "STEPWELL_REDIS_URL"
 DATA_VARIABLE = "STEPWELL_DATA"
+DURABILITY_VARIABLE = "STEPWELL_DURABILITY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,18 @@ def resolve(
     if known.get(URL_VARIABLE):
         return Address(url=known[URL_VARIABLE])
     return Address(data_dir=Path(known.get(DATA_VARIABLE) or DEFAULT_DATA_DIR).absolute())
+
+
+def promised(
+    text: str | None = None, replicas: int | None = None, environment: Mapping[str, str] | None = None
+) -> Durability | None:
+    """When a write counts as acknowledged: as given, else `STEPWELL_DURABILITY`; None: as the namespace has it.
+
+    Raises UsageError for what is no mode.
+    """
+    known = os.environ if environment is None else environment
+    named = text or known.get(DURABILITY_VARIABLE) or ("replicated" if replicas is not None else "")
+    return parse_durability(named, replicas) if named else None
 
 
 class Place:

@@ -10,7 +10,7 @@ from types import TracebackType
 import redis.asyncio
 
 from stepwell.actors.kit.clock import SystemClock
-from stepwell.client.address import Place, resolve
+from stepwell.client.address import Place, promised, resolve
 from stepwell.client.async_wire import AsyncWire
 from stepwell.client.commanding import CommandResult
 from stepwell.client.reading import Dicts
@@ -37,15 +37,16 @@ class AsyncClient:
         data_dir: str | Path | None = None,
         namespace: str = "stepwell",
         partitions: int | None = None,
+        durability: str | None = None,
         clock: Clock | None = None,
         new_id: Callable[[], str] | None = None,
         connect: Callable[[str], redis.asyncio.Redis] = connections.async_connect,
     ) -> None:
         clock = clock or SystemClock()
-        self._talk = Talk(namespace, partitions, clock, new_id)
+        self._talk = Talk(namespace, partitions, clock, new_id, promised(durability))
         self._namespace = namespace
         self._address = resolve(url, data_dir)
-        self._wire = AsyncWire(self._address, connect, self._talk.view.scripts, clock, on_join=self._joined)
+        self._wire = AsyncWire(self._address, connect, self._talk.view, clock, on_join=self._joined)
         self._leave: weakref.finalize[[], AsyncClient] | None = None
 
     async def start(

@@ -11,6 +11,7 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from stepwell.client.address import Address, Place
+from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move
 from stepwell.client.wire import CONFIRM_SECONDS, IDLE_MAX, explained, is_message
 from stepwell.core.clock import Clock
@@ -18,7 +19,6 @@ from stepwell.core.errors import StoreError, UsageError
 from stepwell.store.async_link import AsyncLink
 from stepwell.store.connect import explain
 from stepwell.store.link import LinkDown
-from stepwell.store.scripts import Scripts
 
 __all__ = ["AsyncWire"]
 
@@ -48,14 +48,14 @@ class AsyncWire:
         self,
         address: Address,
         connect: Callable[[str], redis.asyncio.Redis],
-        scripts: Scripts,
+        view: NamespaceView,
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         on_join: Callable[[Place], None] = lambda place: None,
     ) -> None:
         self._address = address
         self._connect = connect
-        self._scripts = scripts
+        self._view = view
         self._clock = clock
         self._sleep = sleep
         self._on_join = on_join
@@ -113,11 +113,12 @@ class AsyncWire:
 
     def _open(self, place: Place) -> None:
         self._client = self._connect(place.url)
-        self._link = AsyncLink(self._client, self._scripts)
+        self._link = AsyncLink(self._client, self._view.scripts)
 
     async def _carry_out(self, move: Move, ear: _Ear, place: Place) -> object:
         try:
             if isinstance(move, Ask):
+                self._link.durability = self._view.durability()
                 return await self._link.call(move.commands)
             if isinstance(move, Listen):
                 await ear.listen(self._client, move.channel)

@@ -10,7 +10,7 @@ from types import TracebackType
 import redis
 
 from stepwell.actors.kit.clock import SystemClock
-from stepwell.client.address import Place, resolve
+from stepwell.client.address import Place, promised, resolve
 from stepwell.client.commanding import CommandResult
 from stepwell.client.reading import Dicts
 from stepwell.client.talk import Talk
@@ -35,6 +35,8 @@ class Client:
         data_dir: the data directory of an embedded server, which is started if it does not run.
         namespace: what the keys begin with; several namespaces share a server without touching each other.
         partitions: how many the namespace must have; None takes what it has (64 where it is new).
+        durability: when a write counts: `relaxed`, `aof` or `replicated:N`; by default `STEPWELL_DURABILITY`, else
+            as the namespace's workers have it.
         clock: what waits are measured with.
         new_id: makes ids for executions and commands.
         connect: makes the connection pool for a URL.
@@ -49,17 +51,18 @@ class Client:
         data_dir: str | Path | None = None,
         namespace: str = "stepwell",
         partitions: int | None = None,
+        durability: str | None = None,
         clock: Clock | None = None,
         new_id: Callable[[], str] | None = None,
         connect: Callable[[str], redis.Redis] = connections.connect,
     ) -> None:
         clock = clock or SystemClock()
-        self._talk = Talk(namespace, partitions, clock, new_id)
+        self._talk = Talk(namespace, partitions, clock, new_id, promised(durability))
         self._namespace = namespace
         self._place = Place(resolve(url, data_dir))
         # The embedded server is left even where nobody calls close().
         self._leave = weakref.finalize(self, self._place.leave)
-        self._wire = Wire(self._place, connect, self._talk.view.scripts, clock)
+        self._wire = Wire(self._place, connect, self._talk.view, clock)
 
     def start(
         self,

@@ -10,8 +10,9 @@ from stepwell.client.moves import Conversation, ask
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreUnfit
 from stepwell.core.partition import DEFAULT_PARTITIONS
+from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.keys import MAX_PARTITIONS, Keys
-from stepwell.store.namespace import FORMAT
+from stepwell.store.namespace import FORMAT, durability_of
 from stepwell.store.queries import Query
 from stepwell.store.replies import items_of, number, text
 from stepwell.store.requests import Command
@@ -34,13 +35,17 @@ class Facts:
     workers: Sequence[Worker]
     server_ms: int
     at: float
+    durability: Durability = RELAXED
 
 
 class NamespaceView:
     """Reads the facts when they are needed, and keeps them for a while. Threads may share it."""
 
-    def __init__(self, namespace: str, partitions: int | None, clock: Clock) -> None:
+    def __init__(
+        self, namespace: str, partitions: int | None, clock: Clock, durability: Durability | None = None
+    ) -> None:
         self._wanted = partitions
+        self._durability = durability
         self._blank = Keys(namespace, partitions or DEFAULT_PARTITIONS)
         self._clock = clock
         self._facts: Facts | None = None
@@ -51,6 +56,10 @@ class NamespaceView:
         if self._facts is None:
             self._facts = yield from ask(self._query([]))
         return self._blank if self._facts is None else self._facts.keys
+
+    def durability(self) -> Durability:
+        """When a write counts as acknowledged: as asked for, else as the namespace was found to have it."""
+        return self._durability or (RELAXED if self._facts is None else self._facts.durability)
 
     def recent(self) -> Conversation[Facts]:
         """Facts that are at most `FRESH_SECONDS` old; a namespace that has not been made is made."""
@@ -86,19 +95,21 @@ class NamespaceView:
         blank = self._blank
         commands: list[Command] = [
             *first,
-            ["HMGET", blank.meta, "format", "partitions"],
+            ["HMGET", blank.meta, "format", "partitions", "durability"],
             ["TIME"],
             ["HGETALL", blank.workers],
         ]
 
         def parse(raws: Sequence[object]) -> Facts | None:
             meta, time, beats = raws[-3:]
-            keys = self._checked(*items_of(meta))
+            format_, partitions, durability = items_of(meta)
+            keys = self._checked(format_, partitions)
             seconds, micros = items_of(time)
             now = number(seconds) * 1000 + -(-number(micros) // 1000)
             if keys is None:
                 return None
-            return Facts(keys, living_of(heartbeats_of(beats), now), now, self._clock.monotonic())
+            living = living_of(heartbeats_of(beats), now)
+            return Facts(keys, living, now, self._clock.monotonic(), durability_of(keys, durability))
 
         return Query(commands, parse)
 

@@ -12,6 +12,7 @@ from stepwell.client.moves import Conversation
 from stepwell.client.waiting import Json
 from stepwell.core.clock import Clock
 from stepwell.flow.definitions import FlowLike
+from stepwell.store.durability import Durability
 
 __all__ = ["Talk"]
 
@@ -20,9 +21,14 @@ class Talk:
     """Makes conversations about one namespace. Raises UsageError where the namespace's name or size is no good."""
 
     def __init__(
-        self, namespace: str, partitions: int | None, clock: Clock, new_id: Callable[[], str] | None = None
+        self,
+        namespace: str,
+        partitions: int | None,
+        clock: Clock,
+        new_id: Callable[[], str] | None = None,
+        durability: Durability | None = None,
     ) -> None:
-        self.view = NamespaceView(namespace, partitions, clock)
+        self.view = NamespaceView(namespace, partitions, clock, durability)
         self._clock = clock
         self._new_id = new_id or new_ids(clock)
 

@@ -10,13 +10,13 @@ import redis
 from redis.exceptions import RedisError
 
 from stepwell.client.address import Place
+from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.store.connect import explain
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link, LinkDown
-from stepwell.store.scripts import Scripts
 
 __all__ = ["CONFIRM_SECONDS", "IDLE_MAX", "Wire", "explained", "is_message"]
 
@@ -51,13 +51,13 @@ class Wire:
         self,
         place: Place,
         connect: Callable[[str], redis.Redis],
-        scripts: Scripts,
+        view: NamespaceView,
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._place = place
         self._connect = connect
-        self._scripts = scripts
+        self._view = view
         self._clock = clock
         self._sleep = sleep
         self._idle: list[_PubSub] = []
@@ -98,11 +98,12 @@ class Wire:
     def _open(self) -> None:
         self._client = self._connect(self._place.url)
         # The link's keys serve requests that build their own commands; a conversation's commands are built already.
-        self._link = Link(self._client, Keys(), self._scripts)
+        self._link = Link(self._client, Keys(), self._view.scripts)
 
     def _carry_out(self, move: Move, ear: _Ear) -> object:
         try:
             if isinstance(move, Ask):
+                self._link.durability = self._view.durability()
                 return self._link.call(move.commands)
             if isinstance(move, Listen):
                 ear.listen(self._client, move.channel)

@@ -103,6 +103,7 @@ class ParentsAide:
                     namespace.secret,
                     namespace.created_ms,
                     settings_of(self._config, slot.name, str(self._box(slot)), host_info()),
+                    str(namespace.durability),
                 )
             )
 

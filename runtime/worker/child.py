@@ -25,6 +25,7 @@ from stepwell.flow.loader import load
 from stepwell.flow.registry import Registry
 from stepwell.metrics.logs import setup_logging
 from stepwell.metrics.merging import families_of
+from stepwell.store.durability import parse_durability
 from stepwell.store.keys import Keys
 from stepwell.store.namespace import Namespace
 from stepwell.worker import control as c
@@ -196,7 +197,8 @@ def _hosted(
     begin: c.Begin, registry: Registry, on_failure: Callable[[str], None], on_trouble: Callable[[], None]
 ) -> Hosted:
     keys = Keys(begin.namespace, begin.partitions)
-    namespace = Namespace(keys, begin.secret, begin.partitions, begin.created_ms)
+    durability = parse_durability(begin.durability)
+    namespace = Namespace(keys, begin.secret, begin.partitions, begin.created_ms, durability)
     return host_shard(
         begin.settings, namespace, registry, connector(begin.url), on_failure=on_failure, on_trouble=on_trouble
     )

@@ -10,6 +10,7 @@ from stepwell.client.address import Address
 from stepwell.core.errors import UsageError
 from stepwell.core.limits import Limits
 from stepwell.core.partition import DEFAULT_PARTITIONS
+from stepwell.store.durability import Durability
 
 # What leaves memory is looked for again a few seconds before it is due.
 PASSIVATE_LEAST: Final = 10
@@ -31,6 +32,7 @@ class WorkerConfig:
         max_in_memory: executions in the memory of a shard; beyond it those leave that have rested longest.
         passivate_after: seconds; what is to wait longer than that, or has waited so long for a signal, leaves memory.
         grace: seconds that running steps get to finish when the worker is stopped.
+        durability: when a write counts as acknowledged; None: as the namespace has it.
         worker_id: what it is called; None: as `WorkerName` says.
         metrics_port: port of /metrics, /healthz and /readyz; None: not served; 0: any free one.
         metrics_host: address that the port is bound to.
@@ -49,6 +51,7 @@ class WorkerConfig:
     max_in_memory: int = 20_000
     passivate_after: float = 30.0
     grace: float = 30.0
+    durability: Durability | None = None
     worker_id: str | None = None
     metrics_port: int | None = None
     metrics_host: str = "0.0.0.0"

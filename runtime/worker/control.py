@@ -72,6 +72,7 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
     secret: bytes
     created_ms: int
     settings: ShardSettings
+    durability: str = "relaxed"
 
     def __repr__(self) -> str:
         return f"Begin({self.namespace!r}, {self.settings!r})"

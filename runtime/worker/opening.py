@@ -11,8 +11,9 @@ import redis
 from stepwell.client.address import Place
 from stepwell.core.errors import StoreError
 from stepwell.core.redact import redact_url
-from stepwell.store.check import check_server, require_fit
+from stepwell.store.check import ServerFacts, check_server, require_fit
 from stepwell.store.connect import connect
+from stepwell.store.durability import Durability, require_durable, slow_mode
 from stepwell.store.embedded import read_secret, write_secret
 from stepwell.store.namespace import SECRET_BYTES, Namespace, open_namespace
 from stepwell.worker.config import WorkerConfig
@@ -41,9 +42,20 @@ def open_store(connect_as: Callable[[str], redis.Redis], config: WorkerConfig) -
         require_fit(facts)
         for warning in facts.warnings:
             logger.warning("%s", warning)
-        return _open_namespace(client, config)
+        if config.durability is not None:
+            _require(config.durability, facts)
+        namespace = _open_namespace(client, config)
+        _require(namespace.durability, facts)
+        for slow in {slow_mode(namespace.durability, each) for each in facts.servers} - {""}:
+            logger.warning("%s", slow)
+        return namespace
     finally:
         client.close()
+
+
+def _require(durability: Durability, facts: ServerFacts) -> None:
+    for server in facts.servers:
+        require_durable(durability, server)
 
 
 class Station:
@@ -96,7 +108,12 @@ def _open_namespace(client: redis.Redis, config: WorkerConfig) -> Namespace:
     data_dir = config.address.data_dir
     kept = None if data_dir is None else read_secret(data_dir)
     namespace = open_namespace(
-        client, config.namespace, config.partitions, kept, new_secret=lambda: secrets.token_bytes(SECRET_BYTES)
+        client,
+        config.namespace,
+        config.partitions,
+        kept,
+        new_secret=lambda: secrets.token_bytes(SECRET_BYTES),
+        durability=config.durability,
     )
     if data_dir is not None and kept is None:
         write_secret(data_dir, namespace.secret)

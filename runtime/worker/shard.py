@@ -107,7 +107,7 @@ class RunningShard:
         self._leases = self._build_leases(clients["leases"], scripts, incarnation)
         seqs = SeqBook(self._tail_lost)
         self.mirror = Mirror(
-            Link(clients["mirror"], keys, scripts),
+            Link(clients["mirror"], keys, scripts, parts.namespace.durability),
             self._gone.wait,
             self.clock.monotonic,
             self._observe_mirror,
@@ -142,7 +142,9 @@ class RunningShard:
             LoopThread("stepwell-inbox", self._reader.run_once, self._crashed, self._stopping.set),
             LoopThread("stepwell-leases", self._leases.run_once, self._crashed, self._leases.wake),
         ]
-        self._ingress, self._ingress_loop = self._build_ingress(Link(clients["ingress"], keys, scripts))
+        self._ingress, self._ingress_loop = self._build_ingress(
+            Link(clients["ingress"], keys, scripts, parts.namespace.durability)
+        )
         self.commits = 0
         """Commits that Redis has acknowledged."""
         self._ticked = self.clock.monotonic()
@@ -340,7 +342,7 @@ class RunningShard:
         self._parts.box.beat(self._ticked)
         parts = self._parts
         beat = {"at": server_ms, "flows": parts.registry.describe(), "host": host_info()}
-        beat["version"] = own_version()
+        beat |= {"version": own_version(), "durability": str(parts.namespace.durability)}
         self._workers.beat(parts.shard_id, msgspec.json.encode(beat))
         remember(self._link, parts.namespace)
         self.watchdog.look()

@@ -15,7 +15,7 @@ from typing import Self
 
 from stepwell.actors.bus import Subscriber
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
-from stepwell.client.address import resolve
+from stepwell.client.address import promised, resolve
 from stepwell.core.errors import DefinitionError
 from stepwell.core.partition import DEFAULT_PARTITIONS
 from stepwell.core.redact import redact
@@ -60,6 +60,7 @@ class Worker:
         max_in_memory: int = 20_000,
         passivate_after: float = 30.0,
         grace: float = 30.0,
+        durability: str | None = None,
         worker_id: str | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "0.0.0.0",
@@ -80,6 +81,7 @@ class Worker:
             max_in_memory=max_in_memory,
             passivate_after=passivate_after,
             grace=grace,
+            durability=promised(durability),
             worker_id=worker_id,
             metrics_port=metrics_port,
             metrics_host=metrics_host,

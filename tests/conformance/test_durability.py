@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
 
+from stepwell import AsyncClient, Client
+from stepwell.core.errors import StoreUnreachable
 from stepwell.store.check import check_server
 from stepwell.store.durability import Durability
 from stepwell.store.link import Link, NotDurable
@@ -75,3 +80,54 @@ def test_what_is_repeated_is_written_again_so_that_a_wait_covers_it(store):
     before = changes(store)
     assert store.execute(restore).dup
     assert changes(store) == before + 1
+
+
+def url_of(store):
+    path = store.client.get_connection_kwargs().get("path")
+    if path is None:
+        pytest.skip("a cluster counts commands on each master")
+    return f"unix://{path}"
+
+
+@pytest.fixture
+def waits(store, monkeypatch) -> Callable[[], list[str]]:
+    """What clients have waited for, in short: the server's own count of commands."""
+    monkeypatch.setattr("stepwell.store.durability.WAIT_MS", 1)
+
+    def calls() -> list[str]:
+        stats: dict[str, Any] = store.client.info("commandstats")
+        return [name for name in ("wait", "waitaof") if f"cmdstat_{name}" in stats]
+
+    store.client.config_resetstat()
+    return calls
+
+
+@pytest.mark.parametrize("said", ["the namespace", "the caller", "the environment"])
+def test_clients_wait_as_the_namespaces_workers_do_or_as_they_are_told(store, waits, monkeypatch, said):
+    store.client.hset("t:meta", mapping={"format": 1, "partitions": 4})
+    if said == "the namespace":
+        store.client.hset("t:meta", "durability", "replicated:1")
+    if said == "the environment":
+        monkeypatch.setenv("STEPWELL_DURABILITY", "replicated:1")
+    options = {"namespace": "t", "durability": "replicated" if said == "the caller" else None}
+    with Client(url_of(store), **options) as client:
+        with pytest.raises(StoreUnreachable, match="0 of 1 replicas"):
+            client.start("checkout", {}, "e1", unchecked=True)
+        assert waits() == ["wait"]
+        store.client.config_resetstat()
+        assert client.describe("e1")["status"] == "queued", "it was executed all the same"
+        assert waits() == [], "reading waits for nobody"
+
+    async def start() -> None:
+        async with AsyncClient(url_of(store), **options) as other:
+            with pytest.raises(StoreUnreachable, match="0 of 1 replicas"):
+                await other.signal("e1", "word", timeout=0.1)
+
+    asyncio.run(start())
+    assert waits() == ["wait"]
+
+
+def test_clients_of_a_relaxed_namespace_wait_for_nothing(store, waits):
+    with Client(url_of(store), namespace="t") as client:
+        client.start("checkout", {}, "e1", unchecked=True)
+    assert waits() == []

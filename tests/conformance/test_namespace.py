@@ -7,14 +7,15 @@ import threading
 import pytest
 
 from stepwell.core.errors import InvalidName, StoreUnfit, UsageError
+from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.keys import Keys
 from stepwell.store.namespace import open_namespace, remember
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 
 
-def opened(store, partitions=8, secret=None, fresh=SECRET):
-    return open_namespace(store.client, "n", partitions, secret, new_secret=lambda: fresh)
+def opened(store, partitions=8, secret=None, fresh=SECRET, durability=None):
+    return open_namespace(store.client, "n", partitions, secret, new_secret=lambda: fresh, durability=durability)
 
 
 def test_the_first_to_open_makes_it_and_the_next_one_finds_it(store):
@@ -28,6 +29,7 @@ def test_the_first_to_open_makes_it_and_the_next_one_finds_it(store):
         b"partitions": b"8",
         b"secret": SECRET.hex().encode(),
         b"created": b"%d" % made.created_ms,
+        b"durability": b"relaxed",
     }
 
 
@@ -130,3 +132,44 @@ def test_a_namespace_with_odd_characters_is_refused(name):
 def test_an_impossible_number_of_partitions_is_refused(partitions):
     with pytest.raises(UsageError):
         Keys("n", partitions)
+
+
+AOF, TWO = Durability("aof"), Durability("replicated", 2)
+
+
+def beat(store, age_ms=0):
+    store.client.hset("n:workers", "w1", b'{"at": %d}' % (store.leases.server_time_ms() - age_ms))
+
+
+def test_its_durability_is_what_the_first_worker_asked_for_and_others_follow(store):
+    assert opened(store, durability=TWO).durability == TWO
+    assert opened(store).durability == TWO
+    beat(store)
+    assert opened(store, durability=TWO).durability == TWO
+
+
+def test_its_durability_changes_only_while_no_worker_lives(store):
+    opened(store)
+    beat(store)
+    with pytest.raises(StoreUnfit, match="write with durability relaxed, not aof: stop them first"):
+        opened(store, durability=AOF)
+    assert opened(store).durability == RELAXED
+    beat(store, age_ms=60_000)
+    assert opened(store, durability=AOF).durability == AOF
+    assert opened(store).durability == AOF
+
+
+def test_a_namespace_of_an_older_version_is_relaxed_and_an_odd_durability_is_damage(store):
+    opened(store)
+    store.client.hdel("n:meta", "durability")
+    assert opened(store).durability == RELAXED
+    store.client.hset("n:meta", "durability", "always")
+    with pytest.raises(StoreUnfit, match="damaged"):
+        opened(store)
+
+
+def test_durability_that_redis_lost_is_written_again(store):
+    made = opened(store, durability=AOF)
+    store.client.delete("n:meta")
+    assert remember(store.link, made)
+    assert opened(store).durability == AOF

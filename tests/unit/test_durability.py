@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from redis.exceptions import ReadOnlyError, ResponseError
 
+from stepwell.client.address import promised
 from stepwell.core.errors import StoreUnfit, UsageError
 from stepwell.store.async_link import AsyncLink
 from stepwell.store.check import ServerFacts
@@ -202,3 +203,12 @@ def test_where_nothing_was_written_its_refusals_are_the_answer(linked):
 
 def test_every_mode_has_its_name():
     assert [str(Durability(mode, 3)) for mode in MODES] == ["relaxed", "aof", "replicated:3"]
+
+
+def test_who_says_nothing_follows_the_environment_and_else_the_namespace():
+    assert promised(environment={}) is None
+    assert promised(environment={"STEPWELL_DURABILITY": "aof"}) == AOF
+    assert promised("replicated:2", environment={"STEPWELL_DURABILITY": "aof"}) == TWO
+    assert promised(replicas=2, environment={}) == TWO
+    with pytest.raises(UsageError, match="replicas"):
+        promised(replicas=2, environment={"STEPWELL_DURABILITY": "aof"})
