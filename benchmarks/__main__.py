@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import history, isolation, latency, memory, report, throughput
+from benchmarks import history, isolation, latency, lateness, memory, report, throughput, waiting
 from benchmarks.result import Result, Scale
 
 BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
@@ -16,6 +16,8 @@ BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
     "memory": memory.run,
     "history": history.run,
     "isolation": isolation.run,
+    "lateness": lateness.run,
+    "waiting": waiting.run,
 }
 
 

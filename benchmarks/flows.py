@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from stepwell import Retry, flow, step
+from stepwell import Retry, current_step, flow, sleep, step
 
-__all__ = ["FLOWS", "chain", "five", "stuck"]
+__all__ = ["ATTEMPTS", "FLOWS", "chain", "five", "stuck"]
 
+ATTEMPTS = 5
 BLOB = "x" * 188  # with its quotes and key, a result of 200 bytes
 
 
@@ -67,4 +68,37 @@ async def stuck() -> None:
     await never()
 
 
-FLOWS = (five, five_apart, chain, stuck)
+@flow
+async def rests(note: str) -> None:
+    """One result, then a long sleep."""
+    await blob(0)
+    await sleep(hours=1)
+
+
+@flow
+async def backs_off(note: str) -> None:
+    """One result, then a long backoff."""
+    await blob(0)
+    await never()
+
+
+@flow
+async def naps(seconds: float) -> None:
+    """A sleep."""
+    await sleep(seconds)
+
+
+@step(retry=Retry(max_attempts=ATTEMPTS, base=1, factor=1, jitter=0.5))
+async def fails() -> None:
+    """A step that succeeds at its last attempt."""
+    if current_step().attempt < ATTEMPTS:
+        raise RuntimeError("the receiver is down")
+
+
+@flow
+async def fails_often() -> None:
+    """Some retries."""
+    await fails()
+
+
+FLOWS = (five, five_apart, chain, stuck, rests, backs_off, naps, fails_often)

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -27,17 +28,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Host:
-    """Starts the process and asks it. Its logs go to `log`.
+    """Starts the process, whose worker has these `settings`, and asks it. Its logs go to `log`.
 
     Raises:
         RuntimeError: the process ended; the message ends with its last words.
     """
 
-    def __init__(self, url: str, log: Path) -> None:
+    def __init__(self, url: str, log: Path, settings: Mapping[str, float]) -> None:
         self._log = log
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.host", url],
+                [sys.executable, "-m", "benchmarks.host", url, json.dumps(settings)],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -94,10 +95,10 @@ class Host:
         self.close()
 
 
-def main(url: str, questions: TextIO, answers: TextIO) -> None:
+def main(url: str, settings: str, questions: TextIO, answers: TextIO) -> None:
     """The process itself."""
     setup_logging()
-    with Worker(FLOWS, redis=url, metrics_port=0, metrics_host="127.0.0.1") as worker:
+    with Worker(FLOWS, redis=url, metrics_port=0, metrics_host="127.0.0.1", **json.loads(settings)) as worker:
         calm_the_collector()  # as `stepwell run` does
         _say(answers, "ready")
         for line in questions:
@@ -132,4 +133,4 @@ def _say(answers: TextIO, answer: object) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.stdin, sys.stdout)
+    main(sys.argv[1], sys.argv[2], sys.stdin, sys.stdout)

@@ -60,10 +60,12 @@ class Load:
                 self._create(sending, list(itertools.islice(ids, len(news))))
             return time.perf_counter() - began
 
-    def create(self, count: int) -> None:
-        """Create `count` executions and wait for none."""
+    def create(self, count: int) -> list[str]:
+        """Create `count` executions and wait for none; their ids."""
+        ids = list(self._ids(count))
         with Bare(self._url) as sending:
-            self._create(sending, list(self._ids(count)))
+            self._create(sending, ids)
+        return ids
 
     def _ids(self, count: int) -> Iterator[str]:
         run = next(self._runs)

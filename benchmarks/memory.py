@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 120.0
 def run(scale: Scale) -> Result:
     """Executions with three results of 200 bytes, all in memory, all in a backoff of an hour."""
     count = scale.of(10_000, 50)
-    with Stage() as stage:
+    with Stage(passivate_after=7200, max_in_memory=1_000_000) as stage:
         load = Load(stage.url, stage.keys, stage.scripts, "stuck", {})
         warm = scale.of(1000, 10)
         load.create(warm)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,7 +50,9 @@ class Usage:
 class Stage:
     """Server and worker in a directory that is removed afterwards. AOF everysec, one shard, metrics and logs on."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: float) -> None:
+        """`settings` of the worker."""
+        self._settings = settings
         self._dir = Path(tempfile.mkdtemp(prefix="stepwell-bench-"))
         try:
             self._server = EmbeddedServer.use(self._dir / "data")
@@ -63,7 +66,28 @@ class Stage:
         self._inner = frozenset(
             name.lower() for text in self.scripts.sources.values() for name in re.findall(r"redis\.call\('(\w+)'", text)
         )
-        self.host = Host(self.url, self._dir / "worker.log")
+        self.host = self._new_host()
+
+    def _new_host(self) -> Host:
+        return Host(self.url, self._dir / "worker.log", self._settings)
+
+    def restart(self) -> tuple[float, float]:
+        """Stop the worker and start another one: when it was started and when it was ready, in seconds by the clock."""
+        self.host.close()
+        began = time.time()
+        self.host = self._new_host()
+        return began, time.time()
+
+    def ended(self, execution_id: str, patience: float) -> dict[bytes, bytes]:
+        """The row of an execution that has completed, or will within so many seconds."""
+        deadline = time.monotonic() + patience
+        while True:
+            row: dict[bytes, bytes] = self.redis.hgetall(self.keys.row(execution_id))
+            if row[b"status"] == b"completed":
+                return row
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"execution {execution_id} is {row[b'status'].decode()} after {patience:g} s")
+            time.sleep(0.05)
 
     def usage(self) -> Usage:
         """Read all meters."""

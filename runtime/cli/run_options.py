@@ -6,13 +6,18 @@ from typing import Annotated, Final
 
 import typer
 
+from stepwell.core.limits import PASSIVATE_LEAST
+
 __all__ = [
     "METRICS_PORT",
     "Durability",
     "Grace",
     "LogJson",
+    "MaxInMemory",
     "MaxRunning",
+    "MaxSteps",
     "MetricsPort",
+    "PassivateAfter",
     "Processes",
     "Replicas",
     "Shards",
@@ -40,6 +45,25 @@ Shards = Annotated[
 MaxRunning = Annotated[
     int,
     typer.Option("--max-running", metavar="N", help="Executions that run at once in a shard; more wait.", min=1),
+]
+MaxSteps = Annotated[
+    int,
+    typer.Option("--max-steps", metavar="N", help="Steps written as `async def` that run at once in a shard.", min=1),
+]
+MaxInMemory = Annotated[
+    int,
+    typer.Option(
+        "--max-in-memory", metavar="N", help="Executions in a shard's memory; beyond it those at rest leave.", min=1
+    ),
+]
+PassivateAfter = Annotated[
+    float,
+    typer.Option(
+        "--passivate-after",
+        metavar="SECONDS",
+        help="What waits for longer leaves memory until then.",
+        min=PASSIVATE_LEAST,
+    ),
 ]
 Threads = Annotated[
     int, typer.Option("--threads", metavar="N", help="Steps written as `def` that run at once in a shard.", min=1)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["WAKE_AHEAD_SECONDS", "Limits"]
+__all__ = ["PASSIVATE_LEAST", "WAKE_AHEAD_SECONDS", "Limits"]
 
 WAKE_AHEAD_SECONDS: Final = 5.0
 """What is not in memory is brought back so long before it is due."""
+PASSIVATE_LEAST: Final = 10
+"""So many seconds a rest has to last at least to be worth leaving memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,10 @@ from typing import Final
 
 from stepwell.client.address import Address
 from stepwell.core.errors import UsageError
-from stepwell.core.limits import Limits
+from stepwell.core.limits import PASSIVATE_LEAST, Limits
 from stepwell.core.partition import DEFAULT_PARTITIONS
 from stepwell.store.durability import Durability
 
-# What leaves memory is looked for again a few seconds before it is due.
-PASSIVATE_LEAST: Final = 10
 _LEAST: Final = {"partitions": 1, "max_running": 1, "max_steps": 1, "threads": 1, "max_in_memory": 1, "processes": 1}
 
 
