@@ -97,7 +97,9 @@ class Dispatcher(PooledActor):
             self._handover(message)
 
     def _handover(self, message: object) -> None:
-        if isinstance(message, m.Listed):
+        if isinstance(message, m.Counted):
+            self._shard.observer(store_events.ExecutionsCounted(message.sizes))
+        elif isinstance(message, m.Listed):
             self._listed[message.partition] = message.lease
         elif isinstance(message, m.CheckRecovered):
             self._check_recovered(message.partitions)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import InboxRead, Listed, LookAround, Recover, Recovering, Swept
+from stepwell.actors.messages import Counted, InboxRead, Listed, LookAround, Recover, Recovering, Swept
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
 from stepwell.core.limits import WAKE_AHEAD_SECONDS
@@ -58,6 +58,7 @@ class InboxReader:
         self._lying_before: set[tuple[int, str]] = set()
         self._due_before: set[str] = set()
         self._warned = False
+        self._counted = False  # something was owned at the last count
         self.dispatcher: AnyRef
 
     def gained(self, partition: int) -> None:
@@ -75,6 +76,7 @@ class InboxReader:
             if fresh:
                 self._take_over(fresh)
             if not self._after:
+                self._count()
                 self._pause(PAUSE_SECONDS)
                 return
             self._read(self._after, block_ms)
@@ -186,6 +188,14 @@ class InboxReader:
         self._due_before = due
         if entries or executions:
             self.dispatcher.tell(Swept(entries, executions))
+        self._count()
+
+    def _count(self) -> None:
+        """So that people see what waits, though most of it is not in memory."""
+        owned = list(self._after)
+        if owned or self._counted:
+            self.dispatcher.tell(Counted(self._store.sizes(owned)))
+        self._counted = bool(owned)
 
 
 def _order(entry_id: str) -> tuple[int, int]:

@@ -149,6 +149,12 @@ class LookAround(msgspec.Struct):
     """A second has passed: somebody may have rested long enough."""
 
 
+class Counted(msgspec.Struct):
+    """How many executions of our partitions have not ended, by status."""
+
+    sizes: dict[str, int]
+
+
 class Recovering(msgspec.Struct):
     """Whether `Recover` is still to come for a partition that has become ours."""
 

@@ -59,6 +59,12 @@ class SweepFound(msgspec.Struct, gc=False):
     executions: int
 
 
+class ExecutionsCounted(msgspec.Struct, gc=False):
+    """How many executions of the shard's partitions have not ended, by status."""
+
+    sizes: dict[str, int]
+
+
 class RowMissing(msgspec.Struct, gc=False):
     """An execution was listed and has no row; it was taken off the lists."""
 
@@ -112,6 +118,7 @@ StoreEvent: TypeAlias = (
     | RowMissing
     | Fenced
     | SweepFound
+    | ExecutionsCounted
     | DeadLettered
     | IngressTaken
     | GuaranteeSeen

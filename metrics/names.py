@@ -104,6 +104,12 @@ class Metrics:
         self.commands = self._counter(
             "commands", "Commands that were answered, by outcome: applied or refused.", "command", "outcome"
         )
+        self.executions = Gauge(
+            "stepwell_executions",
+            "Executions of a shard's partitions that have not ended, by status; in memory or not, counted every 5 s.",
+            ["status"],
+            registry=self.registry,
+        )
         self.executions_in_memory = self._gauge("executions_in_memory", "Executions that have an actor now.")
         self.actor_failures = self._counter(
             "actor_failures", "Executions whose actor failed, by what followed: reloaded or parked.", "outcome"

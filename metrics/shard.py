@@ -78,6 +78,11 @@ class ShardGauges:
         self._metrics.sweep_found.labels("entries").inc(entries)
         self._metrics.sweep_found.labels("executions").inc(executions)
 
+    def counted(self, sizes: Mapping[str, int]) -> None:
+        """So many executions of the shard's partitions have not ended, by status."""
+        for status, size in sizes.items():
+            self._metrics.executions.labels(status).set(size)
+
     def guarantee_seen(self, labels: Mapping[str, str]) -> None:
         """Another guarantee is in force than before."""
         self._metrics.guarantee.clear()

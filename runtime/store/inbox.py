@@ -13,7 +13,8 @@ import msgspec
 import redis
 
 from stepwell.core.errors import StoreError
-from stepwell.store.keys import Keys
+from stepwell.core.status import TERMINAL
+from stepwell.store.keys import STATUSES, Keys
 from stepwell.store.link import Link
 from stepwell.store.replies import entries_of, items_of, number, scored, streams_of, text
 from stepwell.store.requests import Command
@@ -154,6 +155,13 @@ class InboxStore:
             command += [name, value]
         (raw,) = self._link.call([command])
         return text(raw)
+
+    def sizes(self, partitions: Sequence[int]) -> dict[str, int]:
+        """How many executions of these partitions have not ended, by status."""
+        unfinished = [status for status in STATUSES if status not in TERMINAL]
+        ask: list[Command] = [["ZCARD", self._keys.by(p, status)] for status in unfinished for p in partitions]
+        found = iter(self._link.call(ask))
+        return {status: sum(number(next(found)) for _ in partitions) for status in unfinished}
 
     def lengths(self) -> list[int]:
         """How many entries wait, by partition."""

@@ -55,6 +55,8 @@ class Telemetry:
                 gauges.fenced()
             case store_events.SweepFound():
                 gauges.swept(event.entries, event.executions)
+            case store_events.ExecutionsCounted():
+                gauges.counted(event.sizes)
             case store_events.DeadLettered():
                 gauges.dead_lettered(event.kind)
             case store_events.IngressTaken():

@@ -111,6 +111,17 @@ def test_the_time_of_the_latest_event_is_that_of_the_server(store):
     assert store.inbox.last_event_ms([0, 1]) == [0, 1700000000123]
 
 
+def test_unfinished_executions_are_counted_by_status(store):
+    store.client.zadd(store.keys.by(0, "waiting"), {"a": 1, "b": 2})
+    store.client.zadd(store.keys.by(2, "waiting"), {"c": 1})
+    store.client.zadd(store.keys.by(2, "completed"), {"d": 1})
+    store.client.zadd(store.keys.by(1, "queued"), {"e": 1})
+    sizes = store.inbox.sizes([0, 2])
+    assert (sizes["waiting"], sizes["queued"]) == (3, 0)
+    assert "completed" not in sizes
+    assert set(store.inbox.sizes([]).values()) == {0}
+
+
 def test_lengths_are_given_by_partition(store):
     for partition in (1, 1, 3):
         store.inbox.send(partition, {"n": 1})

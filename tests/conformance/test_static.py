@@ -144,6 +144,7 @@ def _exercise(store):
     store.inbox.parked([0, 1])
     store.inbox.falling_due({0: (-math.inf, 5.0), 1: (1.0, math.inf)})
     store.inbox.last_event_ms([0, 1])
+    store.inbox.sizes([0, 1])
     store.inbox.lengths()
     catalog = store.catalog
     catalog.row("e1"), catalog.rows(["e1"]), catalog.heads(["e1"], ["rev"]), catalog.outcome(0, "x")

@@ -77,6 +77,7 @@ def test_a_long_sleep_is_out_of_memory_runs_nobodys_code_and_ends_on_time(make_w
     due = world.show("e1")["open"]["sleep"]["due_at"]
     world.run_for(3000)
     assert shard.in_memory == []
+    assert world.of_type(store_events.ExecutionsCounted)[-1].sizes["waiting"] == 1, "people see it all the same"
     assert [run.path for run in world.ledger.runs] == ["note"], "leaving memory is no end: no cleanup ran"
     world.run(lambda: len(world.ledger.runs) == 2)
     assert world.clock.now_ms() == due

@@ -160,6 +160,8 @@ def test_what_the_shard_observes_is_counted(metrics: Metrics, value: Value) -> N
     gauges = ShardGauges(metrics)
     gauges.watch_memory(lambda: 12)
     gauges.swept(2, 1)
+    gauges.counted({"queued": 3, "waiting": 70})
+    gauges.counted({"queued": 0, "waiting": 71})
     gauges.dead_lettered("malformed")
     gauges.dead_lettered("something new")
     for count in (
@@ -170,6 +172,7 @@ def test_what_the_shard_observes_is_counted(metrics: Metrics, value: Value) -> N
     gauges.actor_failed(parked=True)
     gauges.suspect_opened("execution")
     assert value("executions_in_memory") == 12
+    assert (value("executions", status="queued"), value("executions", status="waiting")) == (0, 71)
     assert (value("sweep_found_total", kind="entries"), value("sweep_found_total", kind="executions")) == (2, 1)
     assert value("dead_letters_total", reason="malformed") == 1
     assert value("dead_letters_total", reason="other") == 1
