@@ -150,3 +150,21 @@ def test_the_steps_of_a_program_s_main_file_run_in_processes(stage: Stage) -> No
     assert found["declined"] == "Declined after 1"
     assert found["key"].startswith("A1:")
     assert found["elsewhere"] is True
+
+
+@pytest.mark.pain(8)
+def test_a_step_that_kills_its_shard_is_set_apart_and_ends_by_its_budget(stage: Stage) -> None:
+    worker_of(stage, "--shards", "1")
+    with stage.client() as client:
+        client.start("shard_killing", {}, "K1")
+        innocents = [client.start("innocent", {}, f"I{number}") for number in range(200)]
+        with pytest.raises(ExecutionFailed) as failed:
+            client.result("K1", timeout=HANG_SECONDS)
+        for each in innocents:
+            assert client.result(each, timeout=HANG_SECONDS) == "well!"
+    said = "step shard_killer of execution K1: its process ended with exit code 137"
+    assert failed.value.error["message"] == said
+    runs = stage.journal.runs("K1", "shard_killer")
+    assert [run.attempt for run in runs] == [1, 1, 2, 3]  # the first one took the shard along: it costs no attempt
+    assert len({run.pid for run in runs}) == 4
+    assert len({run.key for run in runs}) == 1

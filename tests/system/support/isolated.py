@@ -113,3 +113,16 @@ async def stuck(never_lets_go: bool = False) -> None:
 async def innocent() -> str:
     """Nothing of note."""
     return await quick("well")
+
+
+@step(retry=Retry(max_attempts=3, base=0.05))
+def shard_killer() -> None:
+    """Ends the process that it runs in: that of its shard, until it is set apart."""
+    note()
+    os._exit(137)
+
+
+@flow
+async def shard_killing() -> None:
+    """A step that ends its shard."""
+    await shard_killer()
