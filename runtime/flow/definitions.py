@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
-from functools import cached_property, update_wrapper
+from functools import update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args, overload
 
 from stepwell.core import codec
@@ -35,7 +35,6 @@ class Step(Generic[P, R]):
         is_async: whether its body is an `async def`.
         max_running: bodies of it that run at once in a shard; None: no limit of its own.
         isolation: `process` if its body runs in a process of its own, else `thread`.
-        hints: the annotations of its function, those that can be resolved.
     """
 
     def __init__(
@@ -64,6 +63,7 @@ class Step(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self._result = f"the result of step {self.name}"  # for messages
         self._decoder: Any = None
+        self._hints: dict[str, object] | None = None  # where the function's module can't be asked
         update_wrapper(self, fn)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
@@ -103,9 +103,14 @@ class Step(Generic[P, R]):
             self.isolation if isolation is None else isolation,
         )
 
-    @cached_property
-    def hints(self) -> dict[str, object]:  # resolved at first use: annotations may name later definitions
-        return hints_of(self.fn)
+    @property
+    def hints(self) -> dict[str, object]:
+        """The annotations of its function, those that can be resolved by now (they may name later definitions)."""
+        return hints_of(self.fn) if self._hints is None else self._hints
+
+    @hints.setter
+    def hints(self, resolved: dict[str, object]) -> None:
+        self._hints = resolved
 
     def encode_result(self, value: object) -> bytes:
         """The JSON of a result, checked to come back as the step is annotated.

@@ -66,6 +66,17 @@ async def ship(order: Order, *, express: bool = False) -> Receipt:
     return Receipt(int(express) + len(order.id))
 
 
+@step(isolation="process", timeout=60)
+def render(order: Order) -> bytes:
+    """In a process."""
+    return order.id.encode()
+
+
+@step(isolation="fork")  # refused
+def forked() -> None:
+    """In none."""
+
+
 @step(name="tell", timeout=5)
 def notify(order: Order) -> str | None:
     """With arguments, on a thread."""
