@@ -1,10 +1,11 @@
-"""Two workers on the same data: one works, one stands by, takes over, and a zombie does no harm."""
+"""Two workers on the same data share it; one takes over from the other, and a zombie does no harm."""
 
 from __future__ import annotations
 
 import signal
 
 import pytest
+import redis
 from system.support.stage import Stage, WorkerProcess
 
 from stepwell import Client
@@ -13,16 +14,39 @@ HOUR_MS = 3_600_000
 
 
 def two_workers(stage: Stage, client: Client) -> tuple[WorkerProcess, WorkerProcess]:
+    """Two workers, each of which holds its share."""
     first = stage.worker().ready()
     second = stage.worker().ready()
     stage.eventually(lambda: len(client.workers()) == 2, "both have a heartbeat")
+    stage.eventually(lambda: len(owners(stage)) == 2, "both hold partitions")
     return first, second
+
+
+def holding(stage: Stage, client: Client) -> tuple[WorkerProcess, WorkerProcess]:
+    """The worker that runs the held step of h1, and the other one."""
+    workers = two_workers(stage, client)
+    client.start("holding", {"gate": "go"}, "h1")
+    stage.ran("h1", "held")
+    [run] = stage.journal.runs("h1")
+    first, second = workers if run.pid == workers[0].shard else reversed(workers)
+    return first, second
+
+
+def leases(server: redis.Redis) -> list[bytes]:
+    """All leases, as they are written."""
+    return [lease for lease in server.mget(list(server.scan_iter("*:lease")) or ["none"]) if lease]
 
 
 def owners(stage: Stage) -> set[str]:
     """The workers that hold leases."""
     with stage.server() as server:
-        return {server.get(key).decode().split("|")[0] for key in server.scan_iter("*:lease")}
+        return {lease.decode().split("|")[0] for lease in leases(server)}
+
+
+def held_by(stage: Stage, worker: WorkerProcess) -> int:
+    """How many partitions the shard of that worker holds."""
+    with stage.server() as server:
+        return sum(f",{worker.shard},".encode() in lease for lease in leases(server))
 
 
 def row_of(stage: Stage, execution: str) -> dict[bytes, bytes]:
@@ -31,22 +55,20 @@ def row_of(stage: Stage, execution: str) -> dict[bytes, bytes]:
         return dict(server.hgetall(key))
 
 
-def test_the_second_stands_by(stage: Stage) -> None:
+def test_both_work_and_no_step_runs_twice(stage: Stage) -> None:
     with stage.client() as client:
         first, second = two_workers(stage, client)
-        for number in range(20):
+        for number in range(40):
             client.start("chain", {}, f"c{number}")
-        assert [client.result(f"c{number}", timeout=60) for number in range(20)] == [3] * 20
-        assert {run.pid for run in stage.journal.runs()} == {first.shard}
-        assert len(owners(stage)) == 1
+        assert [client.result(f"c{number}", timeout=60) for number in range(40)] == [3] * 40
+        assert {run.pid for run in stage.journal.runs()} == {first.shard, second.shard}
+        assert len(stage.journal.runs()) == len({(run.execution, run.path) for run in stage.journal.runs()})
         assert second.page("healthz")[0] == 200
 
 
 def test_the_second_takes_over_at_once_when_the_first_is_killed(stage: Stage) -> None:
     with stage.client() as client:
-        first, second = two_workers(stage, client)
-        client.start("holding", {"gate": "go"}, "h1")
-        stage.ran("h1", "held")
+        first, second = holding(stage, client)
         first.kill()
         with stage.server() as server:
             for lease in server.scan_iter("*:lease"):
@@ -59,12 +81,11 @@ def test_the_second_takes_over_at_once_when_the_first_is_killed(stage: Stage) ->
 
 def test_the_second_takes_over_when_the_first_is_drained(stage: Stage) -> None:
     with stage.client() as client:
-        first, second = two_workers(stage, client)
-        client.start("holding", {"gate": "go"}, "h1")
+        first, second = holding(stage, client)
         client.start("sleeper", {}, "s1")
-        stage.ran("h1", "held")
         first.signal(signal.SIGTERM)
-        first.wait_for("nothing new starts")
+        first.wait_for("others take over")
+        stage.eventually(lambda: held_by(stage, first) == 1, "all is handed over but what runs")
         stage.open("go")
         assert first.finish() == 0
         assert client.result("h1", timeout=60) == [first.shard, "after!"]
@@ -77,9 +98,7 @@ def test_the_second_takes_over_when_the_first_is_drained(stage: Stage) -> None:
 @pytest.mark.parametrize("lapse", ["in the server only", "for both"])
 def test_a_zombie_writes_nothing_and_runs_nothing_twice(stage: Stage, lapse: str) -> None:
     with stage.client() as client:
-        first, second = two_workers(stage, client)
-        client.start("holding", {"gate": "go"}, "h1")
-        stage.ran("h1", "held")
+        first, second = holding(stage, client)
         first.freeze()
         if lapse == "in the server only":
             # The zombie wakes up within what it takes for its lease: the store alone must refuse it.
@@ -93,7 +112,7 @@ def test_a_zombie_writes_nothing_and_runs_nothing_twice(stage: Stage, lapse: str
         stage.open(f"go-{first.shard}")
         first.thaw()
         stage.eventually(lambda: first.metric("stepwell_fenced_total") > 0, "the zombie is fenced and counts it")
-        stage.eventually(lambda: len(client.workers()) == 2, "the zombie stands by")
+        stage.eventually(lambda: len(client.workers()) == 2, "the zombie is back")
         # It still reads its step's end now, at the latest; and it works again when it is needed.
         second.signal(signal.SIGTERM)
         assert second.finish() == 0
@@ -101,6 +120,6 @@ def test_a_zombie_writes_nothing_and_runs_nothing_twice(stage: Stage, lapse: str
         assert client.result("c1", timeout=60) == 3
         assert row_of(stage, "h1") == row
         assert stage.journal.runs("h1") == runs
-        assert {run.pid for run in stage.journal.runs("c1")} == {first.shard}
+        assert {run.pid for run in stage.journal.runs("c1")} == {first.shard}, "it is needed"
     assert [run.pid for run in runs] == [first.shard, second.shard, second.shard]
     assert "Traceback" not in first.out + first.err

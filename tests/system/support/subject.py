@@ -17,6 +17,7 @@ from stepwell import Retry, StepFailed, current_step, flow, gather, http, sleep,
 
 QUICK = Retry(max_attempts=5, base=0.05)
 GATE_POLL_SECONDS = 0.01
+TICK_SECONDS = 0.05
 
 
 def note() -> int:
@@ -101,6 +102,14 @@ async def held(gate: str) -> int:
     while not is_open(gate):
         await asyncio.sleep(GATE_POLL_SECONDS)
     return os.getpid()
+
+
+@step(retry=QUICK)
+async def tick(gate: str) -> bool:
+    """Takes 50 ms; answers whether its gate is open."""
+    note()
+    await asyncio.sleep(TICK_SECONDS)
+    return is_open(gate)
 
 
 def wait_until_open(gate: str) -> None:
@@ -194,6 +203,15 @@ async def payment(url: str, gate: str) -> str:
 async def holding(gate: str) -> list[Any]:
     """A step that runs until its gate is open, and one after it."""
     return [await held(gate), await quick("after")]
+
+
+@flow
+async def ticking(gate: str) -> int:
+    """Step after step until the gate is open; answers how many."""
+    ticks = 1
+    while not await tick(gate):
+        ticks += 1
+    return ticks
 
 
 @flow

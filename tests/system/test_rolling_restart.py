@@ -1,0 +1,65 @@
+"""Two workers under load are restarted one after the other, and nobody who waits for a flow notices."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections import defaultdict
+
+import pytest
+from system.support.stage import Stage, WorkerProcess
+
+EXECUTIONS = 24
+SETTLED = 10  # steps that each execution gets to run between two restarts
+
+
+def restarted(stage: Stage, worker: WorkerProcess) -> WorkerProcess:
+    """Drain it, and start it again."""
+    worker.signal(signal.SIGTERM)
+    assert worker.finish() == 0
+    return stage.worker("--shards", "2").ready()
+
+
+def all_go_on(stage: Stage) -> None:
+    """Wait until each execution has run some more steps."""
+    before = counted(stage)
+    stage.eventually(
+        lambda: all(now - before[each] >= SETTLED for each, now in counted(stage).items()), "all executions go on"
+    )
+
+
+def counted(stage: Stage) -> dict[str, int]:
+    """How many steps of each execution have begun."""
+    count = dict.fromkeys([f"t{number}" for number in range(EXECUTIONS)], 0)
+    for run in stage.journal.runs():
+        count[run.execution] += 1
+    return count
+
+
+def longest_pause(stage: Stage) -> float:
+    """The most seconds between the beginnings of two steps that followed each other."""
+    began: dict[str, list[float]] = defaultdict(list)
+    for run in stage.journal.runs():
+        began[run.execution].append(run.at)
+    return max(later - earlier for each in began.values() for earlier, later in itertools.pairwise(each))
+
+
+@pytest.mark.pain(35)
+def test_a_rolling_restart_fails_nothing_and_doubles_nothing(stage: Stage) -> None:
+    with stage.client() as client:
+        workers = [stage.worker("--shards", "2").ready() for _ in range(2)]
+        for number in range(EXECUTIONS):
+            client.start("ticking", {"gate": "end"}, f"t{number}")
+        all_go_on(stage)
+        for place in range(2):
+            workers[place] = restarted(stage, workers[place])
+            all_go_on(stage)
+        stage.open("end")
+        ticks = {f"t{number}": client.result(f"t{number}", timeout=60) for number in range(EXECUTIONS)}
+        assert ticks == counted(stage), "each step ran once"
+        for execution in ticks:
+            shown = client.describe(execution)
+            assert shown["status"] == "completed"
+            assert all(each["interruptions"] == 0 for each in shown["steps"])
+    assert len({run.pid for run in stage.journal.runs()}) >= 4
+    print(f"longest pause between two steps of an execution: {longest_pause(stage):.2f} s")
