@@ -219,6 +219,7 @@ def test_who_leaves_says_so_before_it_hands_anything_over(stage: Stage) -> None:
     stage.leases.run_once()
     assert stage.roster.members["me"].state == "leaving"
     assert handed_over(stage) == []
+    assert stage.leases.next_at == pytest.approx(stage.clock.monotonic() + LOOK_SECONDS)
     look_in(stage, LOOK_SECONDS)
     assert handed_over(stage) == MINE
     for _ in range(30):  # no limit but the grace, which is the caller's
