@@ -36,7 +36,7 @@ def doctor(
             "--durability",
             metavar="MODE",
             help="Judge for relaxed, aof or replicated:N.",
-            show_default="what living workers use, else relaxed",
+            show_default="$STEPWELL_DURABILITY, else the namespace's",
         ),
     ] = None,
     namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Whose facts to look at.")] = "stepwell",
@@ -52,14 +52,13 @@ def doctor(
     """Say which guarantee is in force: what a crash can undo, and whether a promise can't be kept."""
     from importlib.metadata import version
 
-    from stepwell.client.address import Place
+    from stepwell.client.address import Place, promised
     from stepwell.store.connect import connect
-    from stepwell.store.durability import parse_durability
     from stepwell.store.examination import examine
     from stepwell.store.guarantees import judge
 
     own = session(context)
-    wanted = None if durability is None else parse_durability(durability)
+    wanted = promised(durability)
     place = Place(resolved(redis, data))
     try:
         with connect(place.url, client_name="stepwell-doctor") as client:

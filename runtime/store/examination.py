@@ -37,7 +37,7 @@ def examine(
     partitions: int | None = None,
     durability: Durability | None = None,
 ) -> Facts:
-    """The facts of now. `durability` is what shall be in force; None: what the living workers say, else relaxed.
+    """The facts of now. `durability` is what shall be in force; None: what the namespace says, else relaxed.
 
     `wall_ms` is this host's clock, `partitions` how many are expected. Raises StoreError if nobody answers.
     """
@@ -46,7 +46,7 @@ def examine(
     space, workers = _namespace(link, namespace)
     return Facts(
         server=server,
-        durability=durability or _in_use(workers),
+        durability=durability or _told(space.durability),
         topology=topology_of(client, server),
         namespace=space,
         partitions=partitions,
@@ -63,15 +63,11 @@ def topology_of(client: redis.Redis, server: ServerFacts) -> Topology:
     return "sentinel" if getattr(client.connection_pool, "sentinel_manager", None) is not None else "single"
 
 
-def _in_use(workers: tuple[WorkerFacts, ...]) -> Durability:
-    """What most of the living shards use."""
-    said = [worker.durability for worker in workers if worker.durability]
-    for mode in sorted(set(said), key=said.count, reverse=True):
-        try:
-            return parse_durability(mode)
-        except UsageError:
-            continue
-    return RELAXED
+def _told(durability: str | None) -> Durability:
+    try:
+        return RELAXED if durability is None else parse_durability(durability)
+    except UsageError:
+        return RELAXED  # a worker refuses to start on it; `guarantees` says so
 
 
 def _clocks(client: redis.Redis, server: ServerFacts, wall_ms: Callable[[], float]) -> dict[str, float]:
@@ -100,15 +96,17 @@ def _offset(client: redis.Redis, wall_ms: Callable[[], float]) -> float | None:
 def _namespace(link: Link, name: str) -> tuple[NamespaceFacts, tuple[WorkerFacts, ...]]:
     blank = Keys(name)
     meta, time, beats = link.attempt(
-        [["HMGET", blank.meta, "format", "partitions"], ["TIME"], ["HGETALL", blank.workers]]
+        [["HMGET", blank.meta, "format", "partitions", "durability"], ["TIME"], ["HGETALL", blank.workers]]
     )
-    format_, partitions = (None, None) if isinstance(meta, RedisError) else map(_whole, items_of(meta))
+    said: list[object] = [None] * 3 if isinstance(meta, RedisError) else items_of(meta)
+    format_, partitions = _whole(said[0]), _whole(said[1])
     usable = partitions if partitions is not None and 1 <= partitions <= MAX_PARTITIONS else DEFAULT_PARTITIONS
     keys = Keys(name, usable)
     space = NamespaceFacts(
         name=name,
         format=format_,
         partitions=partitions,
+        durability=None if said[2] is None else text(said[2]),
         executions=_counts(link, keys),
         dead_letters=sum(_lengths(link, [keys.ingress_dead, *(part.dead for part in keys.parts)])),
         ingress=sum(_lengths(link, [keys.ingress])),

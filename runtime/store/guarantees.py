@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from stepwell.core.errors import StoreUnfit
+from stepwell.core.errors import StoreUnfit, UsageError
 from stepwell.store.check import ServerFacts, unfit
-from stepwell.store.durability import RELAXED, Durability, require_durable, slow_mode
+from stepwell.store.durability import RELAXED, Durability, parse_durability, require_durable, slow_mode
 from stepwell.store.namespace import FORMAT
 
 __all__ = ["Facts", "Finding", "Level", "NamespaceFacts", "Topology", "WorkerFacts", "judge", "labels", "undone"]
@@ -48,11 +48,12 @@ class WorkerFacts:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFacts:
-    """A namespace as it is in Redis; `format` and `partitions` are None where it has not been made."""
+    """A namespace as it is in Redis; `format`, `partitions` and `durability` are None where it has not been made."""
 
     name: str = "stepwell"
     format: int | None = None
     partitions: int | None = None
+    durability: str | None = None
     executions: Mapping[str, int] = field(default_factory=dict)
     dead_letters: int = 0
     ingress: int = 0  # entries that wait there
@@ -281,6 +282,13 @@ def _namespace(facts: Facts) -> Iterator[Finding]:
             " a worker with that setting refuses to start",
             f"set partitions to {space.partitions}, or use another namespace",
         )
+    if space.durability is not None and space.durability != str(facts.durability):
+        yield Finding(
+            "warning" if _is_mode(space.durability) else "broken",
+            "durability",
+            f"{space.name!r} has durability {space.durability}, not {facts.durability}: all who write there use that",
+            f"stop all workers, then start one with --durability {facts.durability}",
+        )
     for key in space.damage:
         yield Finding("broken", "namespace", f"the key {key} is not of the type it should be", "rename or delete it")
     if space.dead_letters:
@@ -292,6 +300,14 @@ def _namespace(facts: Facts) -> Iterator[Finding]:
         )
     if space.ingress and not facts.workers:
         yield Finding("warning", "ingress", f"{space.ingress:,} entries wait there, and no worker is running")
+
+
+def _is_mode(durability: str) -> bool:
+    try:
+        parse_durability(durability)
+    except UsageError:
+        return False
+    return True
 
 
 def _workers(facts: Facts) -> Iterator[Finding]:
@@ -307,14 +323,4 @@ def _workers(facts: Facts) -> Iterator[Finding]:
             "workers",
             f"they are of versions {told}, this is {facts.version}: what a newer one wrote is left alone by older ones",
             "finish the upgrade",
-        )
-    modes = Counter(worker.durability or UNKNOWN for worker in facts.workers)
-    others = set(modes) - {str(facts.durability), UNKNOWN}
-    if others:
-        told = ", ".join(f"{mode} ({count})" for mode, count in sorted(modes.items()))
-        yield Finding(
-            "warning",
-            "durability",
-            f"living shards use {told}: what a crash undoes depends on who wrote it",
-            "start all workers with the same --durability",
         )

@@ -36,7 +36,7 @@ def test_a_namespace_is_told_with_what_is_in_it(store):
     store.client.xadd(store.keys.ingress, {"type": "start"})
     facts = look(store)
     space = facts.namespace
-    assert (space.name, space.format, space.partitions) == ("t", 1, 4)
+    assert (space.name, space.format, space.partitions, space.durability) == ("t", 1, 4, "relaxed")
     assert (space.executions["queued"], space.dead_letters, space.ingress, space.damage) == (1, 1, 1, ())
 
 
@@ -51,8 +51,16 @@ def test_living_workers_are_told_with_version_and_durability(store):
         store.workers.beat(name, json.dumps(beat).encode())
     facts = look(store)
     assert facts.workers == (WorkerFacts("a/0", "0.1", "aof"), WorkerFacts("b/0"))
-    assert facts.durability == Durability("aof"), "what is in use is judged"
+    assert facts.durability == Durability()
     assert look(store, durability=Durability("replicated", 2)).durability == Durability("replicated", 2)
+
+
+@pytest.mark.parametrize(("kept", "judged"), [(b"aof", Durability("aof")), (b"odd", Durability())])
+def test_what_the_namespace_promises_is_judged(store, kept, judged):
+    open_namespace(store.client, "t", 4, new_secret=lambda: b"s" * 32)
+    store.client.hset(store.keys.meta, "durability", kept)
+    facts = look(store)
+    assert (facts.namespace.durability, facts.durability) == (kept.decode(), judged)
 
 
 def test_keys_of_foreign_types_are_named(store):
