@@ -155,7 +155,10 @@ def _arguments(words: Words) -> Words:
 
 
 def _is_fine(words: Words, reply: object) -> bool:
-    return reply == b"OK" if words[0] == b"EVALSHA" else isinstance(reply, list) and len(reply) > 0
+    """Creations are answered with OK, commits with the count of their partition, reads with a row."""
+    if words[0] == b"EVALSHA":
+        return reply == b"OK" or isinstance(reply, int)
+    return isinstance(reply, list) and len(reply) > 0
 
 
 def _send(link: Bare, commands: Sequence[Words], batch: int, fine: Callable[[Words, object], bool]) -> float:

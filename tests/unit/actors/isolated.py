@@ -136,6 +136,7 @@ def leave_a_child(entered: str, gate: str) -> None:
     """The child has left the group, and keeps the connection until the gate opens."""
     if os.fork() == 0:
         os.setsid()
+        signal.alarm(30)  # it outlives no test that fails
         say(entered)
         hear(gate)
         os._exit(0)
