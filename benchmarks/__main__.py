@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import history, isolation, latency, lateness, memory, report, throughput, waiting
+from benchmarks import history, isolation, latency, lateness, memory, report, shards, throughput, waiting
 from benchmarks.result import Result, Scale
 
 BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
     "isolation": isolation.run,
     "lateness": lateness.run,
     "waiting": waiting.run,
+    "shards": shards.run,
 }
 
 

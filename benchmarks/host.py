@@ -8,8 +8,10 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,16 +21,24 @@ from typing import Any, Self, TextIO
 from benchmarks.flows import FLOWS
 from benchmarks.pace import one_at_a_time
 from stepwell import Worker
+from stepwell.client.address import Address
 from stepwell.metrics.logs import setup_logging
+from stepwell.worker.config import WorkerConfig
+from stepwell.worker.control import LogSettings
+from stepwell.worker.parent import Parent
 from stepwell.worker.process import calm_the_collector
 
 __all__ = ["Host"]
 
+ENDPOINT: Any = {"metrics_port": 0, "metrics_host": "127.0.0.1"}
 ROOT = Path(__file__).resolve().parent.parent
 
 
 class Host:
     """Starts the process, whose worker has these `settings`, and asks it. Its logs go to `log`.
+
+    With `shards` among the settings it is the parent of so many processes, as `stepwell run --shards` has them, and answers for all of
+    them; without, the only shard is a `Worker` in the process itself.
 
     Raises:
         RuntimeError: the process ended; the message ends with its last words.
@@ -53,11 +63,11 @@ class Host:
         return self._process.pid
 
     def cpu_seconds(self) -> float:
-        """CPU time that the process has used so far."""
+        """CPU time that the process, or its shards, have used so far."""
         return float(self._ask("cpu"))
 
     def rss_bytes(self) -> int:
-        """Its resident memory after a garbage collection."""
+        """Its resident memory after a garbage collection; with shards all of theirs and its own, as it is."""
         return int(self._ask("rss"))
 
     def executions(self) -> int:
@@ -98,11 +108,39 @@ class Host:
 def main(url: str, settings: str, questions: TextIO, answers: TextIO) -> None:
     """The process itself."""
     setup_logging()
-    with Worker(FLOWS, redis=url, metrics_port=0, metrics_host="127.0.0.1", **json.loads(settings)) as worker:
+    known = json.loads(settings)
+    shards = known.pop("shards", 0)
+    if shards:
+        sys.exit(_be_parent(WorkerConfig(Address(url=url), **ENDPOINT, **known), shards, questions, answers))
+    with Worker(FLOWS, redis=url, **ENDPOINT, **known) as worker:
         calm_the_collector()  # as `stepwell run` does
         _say(answers, "ready")
         for line in questions:
             _say(answers, _answer(worker, line.split()))
+
+
+def _be_parent(config: WorkerConfig, shards: int, questions: TextIO, answers: TextIO) -> int:
+    parent = Parent(config, ["benchmarks.flows"], shards, LogSettings())
+    parent.install_signals()
+    parent.start()
+    threading.Thread(target=_answer_for, args=(parent, questions, answers), daemon=True).start()
+    return parent.wait()
+
+
+def _answer_for(parent: Parent, questions: TextIO, answers: TextIO) -> None:
+    _say(answers, "ready")
+    for line in questions:
+        pids = [handle.pid for _, handle in parent.fleet.living()]
+        match line.split():
+            case ["cpu"]:
+                _say(answers, sum(_cpu_seconds(pid) for pid in pids))
+            case ["rss"]:
+                _say(answers, sum(_rss_bytes(pid) for pid in (os.getpid(), *pids)))
+            case ["executions"]:
+                _say(answers, parent.metric("stepwell_executions_in_memory"))
+            case _:
+                raise ValueError(f"no such question: {line}")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _answer(worker: Worker, question: list[str]) -> object:
@@ -111,7 +149,7 @@ def _answer(worker: Worker, question: list[str]) -> object:
             return time.process_time()
         case ["rss"]:
             gc.collect()
-            return _rss_bytes()
+            return _rss_bytes(os.getpid())
         case ["executions"]:
             return worker.shard.executions
         case ["latencies", count]:
@@ -119,12 +157,25 @@ def _answer(worker: Worker, question: list[str]) -> object:
     raise ValueError(f"no such question: {question}")
 
 
-def _rss_bytes() -> int:
+def _rss_bytes(pid: int) -> int:
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        shown = subprocess.run(["ps", "-o", "rss=", "-p", str(os.getpid())], capture_output=True, text=True, check=True)
-        return int(shown.stdout) * 1024
+        return int(_shown(pid, "rss")) * 1024
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        minutes, _, seconds = _shown(pid, "time").rpartition(":")
+        return float(seconds) + sum(60.0**power * int(part) for power, part in enumerate(minutes.split(":")[::-1], 1))
+
+
+def _shown(pid: int, what: str) -> str:
+    command = ["ps", "-o", f"{what}=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _say(answers: TextIO, answer: object) -> None:

@@ -48,10 +48,12 @@ class Usage:
 
 
 class Stage:
-    """Server and worker in a directory that is removed afterwards. AOF everysec, one shard, metrics and logs on."""
+    """Server and worker in a directory that is removed afterwards. AOF everysec, metrics and logs on.
+
+    One shard in the worker's own process; with `shards` among the `settings`, so many processes under a parent.
+    """
 
     def __init__(self, **settings: float) -> None:
-        """`settings` of the worker."""
         self._settings = settings
         self._dir = Path(tempfile.mkdtemp(prefix="stepwell-bench-"))
         try:

@@ -62,7 +62,7 @@ class Parent:
         self.config = config
         self._loop = Loop()
         self._slots = tuple(Slot(index, str(index)) for index in range(shards))
-        registry = CollectorRegistry()
+        self._registry = registry = CollectorRegistry()
         merged = MergedMetrics()
         self._collecting = Collecting(self._slots, merged, time.monotonic)
         self._aide = ParentsAide(tuple(flows), log, config, self._loop.post)
@@ -119,6 +119,10 @@ class Parent:
     def standing_by(self) -> bool:
         """Whether others hold all partitions."""
         return all(slot.standing_by for slot in self._slots)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A metric's value over all shards, as of now; 0 where there is none. From any thread but the main one."""
+        return self._registry.get_sample_value(name, labels) or 0.0
 
     def install_signals(self) -> None:
         """Let SIGINT and SIGTERM drain the shards, and a second one end everything at once; main thread only."""
