@@ -37,8 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 class Host:
     """Starts the process, whose worker has these `settings`, and asks it. Its logs go to `log`.
 
-    With `shards` among the settings it is the parent of so many processes, as `stepwell run --shards` has them, and answers for all of
-    them; without, the only shard is a `Worker` in the process itself.
+    With `shards` among the settings it is the parent of so many processes, as `stepwell run --shards` has them, and
+    answers for all of them; without, the only shard is a `Worker` in the process itself.
 
     Raises:
         RuntimeError: the process ended; the message ends with its last words.

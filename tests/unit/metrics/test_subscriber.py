@@ -16,6 +16,7 @@ from stepwell.metrics import subscriber as subscriber_module
 from stepwell.metrics.names import Metrics
 from stepwell.metrics.shard import ShardGauges
 from stepwell.metrics.subscriber import MetricsSubscriber
+from stepwell.metrics.worker import WorkerMetrics
 from stepwell.store.replies import Committed, Conflict, Fenced, Loaded
 
 Value = Callable[..., float | None]
@@ -51,6 +52,7 @@ def test_every_kind_of_event_moves_a_metric(one_of_each: list[events.Event]) -> 
 def test_the_page_on_metrics_names_exactly_what_there_is(metrics: Metrics) -> None:
     page = DOCS.read_text(encoding="utf-8")
     told = {name.removesuffix("_total") for name in re.findall(r"`(stepwell_[a-z_]+)", page)}
+    WorkerMetrics(metrics.registry)
     assert told == {family.name for family in metrics.registry.collect()}
     rows = set(re.findall(r"^\| `([A-Z]\w+)` \|", page, re.MULTILINE))
     assert rows == {kind.__name__ for kind in get_args(events.Event)}

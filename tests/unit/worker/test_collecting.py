@@ -49,6 +49,7 @@ def test_one_question_at_a_time_and_another_if_somebody_asked_meanwhile(scene: S
     assert [len(process.told) for process in scene.processes] == [2, 2]
 
 
+@pytest.mark.pain(42)
 def test_a_mute_shard_is_not_waited_for_and_its_last_answer_counts(scene: Scene) -> None:
     scene.collecting.ask()
     scene.say(0, counted(1))

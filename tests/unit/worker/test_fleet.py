@@ -161,20 +161,21 @@ def test_a_shard_in_trouble_asks_for_its_server(scene: Scene) -> None:
     assert scene.troubles == 1
 
 
-class TestDrain:
-    """All end, in parallel."""
+@pytest.mark.pain(35)
+def test_all_are_told_at_once_and_what_they_cut_short_adds_up(scene: Scene) -> None:
+    scene.fleet.drain(30.0)
+    assert [process.told for process in scene.processes] == [[c.Drain(30.0)]] * 2
+    for index, left in ((0, 1), (1, 2)):
+        assert not scene.fleet.over
+        scene.process(index).said = [c.Drained(left)]
+        scene.falls(index, "exit code 0")
+    assert scene.fleet.over
+    assert (scene.fleet.cut_short, scene.fleet.failure) == (3, "")
+    assert scene.examinations == []
 
-    @pytest.mark.pain(35)
-    def test_all_are_told_at_once_and_what_they_cut_short_adds_up(self, scene: Scene) -> None:
-        scene.fleet.drain(30.0)
-        assert [process.told for process in scene.processes] == [[c.Drain(30.0)]] * 2
-        for index, left in ((0, 1), (1, 2)):
-            assert not scene.fleet.over
-            scene.process(index).said = [c.Drained(left)]
-            scene.falls(index, "exit code 0")
-        assert scene.fleet.over
-        assert (scene.fleet.cut_short, scene.fleet.failure) == (3, "")
-        assert scene.examinations == []
+
+class TestDrain:
+    """What may happen on the way to the end."""
 
     def test_nobody_comes_back(self, scene: Scene) -> None:
         scene.dies(0)
