@@ -26,7 +26,7 @@ from stepwell.actors.mirror import Mirror
 from stepwell.actors.seqs import SeqBook
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.errors import StoreError
-from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, parse_lease
+from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, Unanswered, parse_lease
 
 logger = logging.getLogger("stepwell.leases")
 TTL_MS = 10_000
@@ -103,6 +103,7 @@ class Leases:
         self._unreleased: list[Grant] = []  # given up here, but Redis has not said so yet
         self._hands_over = True
         self._hand_over_from = 0.0
+        self._missed = ""
         self.mirror: Mirror
         self.dispatcher: AnyRef
         self.seqs = SeqBook(lambda partition: None)
@@ -166,7 +167,7 @@ class Leases:
     def round(self) -> None:
         """Renew, look, and say that we live."""
         if self._guarded(self._whole_round):
-            self._due = self._clock.monotonic() + self._pace.renew_seconds
+            self._due = self._clock.monotonic() + (RETRY_SECONDS if self._missed else self._pace.renew_seconds)
 
     def look(self) -> None:
         """See who is there, and take or give what follows from that."""
@@ -238,6 +239,7 @@ class Leases:
         sent = self._clock.monotonic()
         answers = self._store.renew(grants, self._pace.ttl_ms) if grants else []
         complete = True
+        missed = ""
         for grant, answer, seq in zip(grants, answers, known, strict=True):
             suspected = grant.partition in self._suspects
             if isinstance(answer, Renewed):
@@ -246,12 +248,21 @@ class Leases:
                 if suspected or answer.retaken:
                     self._observer(store_events.Fenced(grant.partition, lost=False))
                     self._checked(grant.partition)
+            elif isinstance(answer, Unanswered):
+                missed = answer.reason
             elif not self._released:
                 self._lose(grant.partition, answer.holder)
-        if complete and grants:
+        if complete and grants and not missed:
             self.on_settled(sent)
+        self._note_missed(missed)
         for partition in list(self._suspects):
             self._checked(partition)
+
+    def _note_missed(self, reason: str) -> None:
+        """A part of the store does not answer: the leases there lapse if it stays so, the others don't."""
+        if reason and not self._missed:
+            logger.warning("some leases can't be renewed (%s); trying again every %g s", reason, RETRY_SECONDS)
+        self._missed = reason
 
     def _checked(self, partition: int) -> None:
         self._suspects.discard(partition)

@@ -18,7 +18,7 @@ from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import Answered, RowRead, Written
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver, StoreTrouble
 from stepwell.store.link import LinkDown, NotDurable
-from stepwell.store.replies import Committed, Fenced, Refused, Reply
+from stepwell.store.replies import UNREACHABLE, Committed, Fenced, Refused, Reply
 from stepwell.store.requests import Commit, DeadLetter, Forget, Load, ReadRev, Restore, Revive, Unlist
 
 logger = logging.getLogger("stepwell.mirror")
@@ -66,6 +66,7 @@ class Mirror:
         self._written = written
         self._queue: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._again: list[Order] = []
+        self._again_at = 0.0
         self._fenced: dict[int, list[FencedOrder]] = {}
         self._fence_lock = threading.Lock()
         self._troubles = 0
@@ -105,10 +106,11 @@ class Mirror:
             self.busy = False
 
     def _take(self, wait: float) -> list[Order]:
-        batch, self._again = self._again, []
+        batch = self._take_again()
         size = 0
         try:
             if not batch:
+                wait = min(wait, self._again_at - self._monotonic()) if self._again else wait
                 order = self._queue.get(timeout=wait) if wait > 0 else self._queue.get_nowait()
                 if order is None:
                     return []
@@ -121,6 +123,14 @@ class Mirror:
                     size += _size(order[1])
         except queue.Empty:
             pass  # the batch is what there is
+        return batch
+
+    def _take_again(self) -> list[Order]:
+        """What is due to be sent again, but no more than half a batch: it must not crowd out what is new."""
+        if not self._again or self._monotonic() < self._again_at:
+            return []
+        half = BATCH_REQUESTS_MAX // 2
+        batch, self._again = self._again[:half], self._again[half:]
         return batch
 
     def _send(self, batch: list[Order]) -> None:
@@ -145,11 +155,13 @@ class Mirror:
         )
         refused: list[Order] = []
         reason = ""
+        partly = False
         for order, reply in zip(batch, replies, strict=True):
             ref, request = order
             if isinstance(reply, Refused):
                 refused.append(order)
                 reason = reply.reason
+                partly |= reply.kind == UNREACHABLE
             elif isinstance(reply, Fenced) and not isinstance(request, Load | ReadRev):
                 with self._fence_lock:
                     self._fenced.setdefault(request.partition, []).append((ref, request))
@@ -163,8 +175,8 @@ class Mirror:
                     ref.tell(Written(reply))
         self._observer(BatchWritten(tuple(replies), self._monotonic() - began))
         if refused:
-            self._trouble(refused, reason, StoreTrouble(reason))
-        else:
+            self._trouble(refused, reason, StoreTrouble(reason), partly)
+        elif not self._again:
             self._troubles = 0
 
     def _reach(self, failpoint: str, batch: list[Order]) -> None:
@@ -172,9 +184,12 @@ class Mirror:
             if isinstance(request, Commit | Restore):
                 self._failpoints.reached(failpoint)
 
-    def _trouble(self, batch: list[Order], reason: str, event: StoreTrouble | NotSafeYet) -> None:
-        """Keep the batch in order for the next round, after a growing pause."""
-        self._again = batch + self._again
+    def _trouble(self, batch: list[Order], reason: str, event: StoreTrouble | NotSafeYet, partly: bool = False) -> None:
+        """Keep the batch in order, to be sent again after a growing pause.
+
+        Where only a part of the store is away (`partly`: a master of a cluster), what is new need not wait so long.
+        """
+        self._again += batch
         seconds = RETRY_SECONDS[min(self._troubles, len(RETRY_SECONDS) - 1)]
         if self._troubles in (0, 10) or self._troubles % 60 == 0:
             logger.warning(
@@ -185,7 +200,11 @@ class Mirror:
             )
         self._troubles += 1
         self._observer(event)
-        self._pause(seconds)
+        if partly:
+            self._again_at = self._monotonic() + seconds
+        else:
+            self._again_at = 0.0
+            self._pause(seconds)
 
 
 def _size(request: Asked) -> int:

@@ -6,16 +6,17 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import redis.asyncio
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from stepwell.store.async_flight import fly
+from stepwell.store.async_flight import carry, fly
 from stepwell.store.cluster import PROBE_SECONDS, SLOTS_QUESTION, of_node, seed_of
 from stepwell.store.durability import RELAXED, Durability
-from stepwell.store.flight import LinkDown, NotDurable
+from stepwell.store.flight import LinkDown, NotDurable, Parcel
 from stepwell.store.outages import Outages
 from stepwell.store.requests import Command
 from stepwell.store.routing import Pipeline, Routing
@@ -53,7 +54,8 @@ class AsyncMasters:
         slots = self._slots or await self.learn()
         routing = Routing(commands, scripts.load_commands)
         while pipelines := routing.round(slots, self._outages.all):
-            await asyncio.gather(*[self._fly(pipeline, routing, slots, durability) for pipeline in pipelines])
+            parcels = [Parcel(pipeline.commands, durability) for pipeline in pipelines]
+            await asyncio.gather(*map(partial(self._fly, routing=routing, slots=slots), pipelines, parcels))
             if routing.moved or (routing.stale and self._outages.may_look()):
                 slots = await self._learn_again(slots, routing.moved)
                 routing.moved, routing.stale = None, False
@@ -96,11 +98,11 @@ class AsyncMasters:
         for pool in list(self._pools.values()):
             await pool.disconnect()
 
-    async def _fly(self, pipeline: Pipeline, routing: Routing, slots: SlotMap, durability: Durability) -> None:
+    async def _fly(self, pipeline: Pipeline, parcel: Parcel, routing: Routing, slots: SlotMap) -> None:
         master = pipeline.master
         try:
             await self._require_alive(master)
-            raws = await fly(self.pool_of(master), pipeline.commands, durability)
+            raws = await carry(self.pool_of(master), parcel)
         except NotDurable as error:
             routing.lost(pipeline, error)
         except LinkDown as error:

@@ -9,10 +9,10 @@ import redis.asyncio
 from redis.exceptions import BusyLoadingError, RedisError, ResponseError
 
 from stepwell.store.durability import RELAXED, Durability
-from stepwell.store.flight import LinkDown, moves_away, pack, require_safe
+from stepwell.store.flight import LinkDown, Parcel, moves_away, require_safe
 from stepwell.store.requests import Command
 
-__all__ = ["fly"]
+__all__ = ["carry", "fly"]
 
 
 class _Connection(Protocol):
@@ -35,8 +35,11 @@ async def fly(
     pool: redis.asyncio.ConnectionPool, commands: Sequence[Command], durability: Durability = RELAXED
 ) -> list[object]:
     """Send commands on one connection; their replies in order, error replies among them. Raises as `Flight` does."""
-    wait = durability.wait_for(commands)
-    packed = pack(commands if wait is None else [*commands, wait])
+    return await carry(pool, Parcel(commands, durability))
+
+
+async def carry(pool: redis.asyncio.ConnectionPool, parcel: Parcel) -> list[object]:
+    """The same for commands that are packed already."""
     connections = cast(_Pool, pool)
     try:
         connection = await connections.get_connection()
@@ -45,8 +48,8 @@ async def fly(
     raws: list[object] = []
     reusable = False
     try:
-        await connection.send_packed_command([packed])
-        for _ in range(len(commands) + (wait is not None)):
+        await connection.send_packed_command([parcel.packed])
+        for _ in range(parcel.answers):
             try:
                 raws.append(await connection.read_response(disconnect_on_error=False))
             except (ResponseError, BusyLoadingError) as error:
@@ -54,13 +57,13 @@ async def fly(
         reusable = not any(isinstance(raw, RedisError) and moves_away(raw) for raw in raws)
     except (RedisError, OSError) as error:
         raise LinkDown(
-            f"the connection to Redis broke after {len(raws)} of {len(commands)} replies: {error}"
+            f"the connection to Redis broke after {len(raws)} of {parcel.answers - parcel.waits} replies: {error}"
         ) from error
     finally:
         # A connection with unread replies (a cancelled task leaves some) must never serve another batch.
         if not reusable:
             await connection.disconnect(nowait=True)
         await connections.release(connection)
-    if wait is not None:
-        require_safe(raws, durability)
+    if parcel.waits:
+        require_safe(raws, parcel.durability)
     return raws

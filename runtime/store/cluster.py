@@ -17,7 +17,7 @@ from redis.client import PubSub
 from redis.exceptions import RedisError
 
 from stepwell.store.durability import RELAXED, Durability
-from stepwell.store.flight import Flight, LinkDown, NotDurable
+from stepwell.store.flight import Flight, LinkDown, NotDurable, Parcel
 from stepwell.store.outages import Outages
 from stepwell.store.requests import Command
 from stepwell.store.routing import Pipeline, Routing
@@ -73,7 +73,7 @@ class Masters:
         error: Exception = LinkDown("no connection to Redis: no node of the cluster is known")
         for node, pool in self._askable(first):
             try:
-                (raw,) = Flight(pool, SLOTS_QUESTION).land()
+                (raw,) = Flight(pool, Parcel(SLOTS_QUESTION)).land()
                 if isinstance(raw, RedisError):
                     raise raw
                 slots = SlotMap.read(raw, node)
@@ -113,15 +113,24 @@ class Masters:
 
     def _fly(self, pipelines: Sequence[Pipeline], routing: Routing, slots: SlotMap, durability: Durability) -> None:
         """Send to all masters, then read from all: none waits for another."""
+        parcels = [Parcel(pipeline.commands, durability) for pipeline in pipelines]
         flights: list[tuple[Pipeline, Flight]] = []
-        for pipeline in pipelines:
-            try:
-                self._require_alive(pipeline.master)
-                flights.append((pipeline, Flight(self.pool_of(pipeline.master), pipeline.commands, durability)))
-            except LinkDown as error:
-                self._fail(pipeline, routing, error)
+        try:
+            for pipeline, parcel in zip(pipelines, parcels, strict=True):
+                try:
+                    self._require_alive(pipeline.master)
+                    flights.append((pipeline, Flight(self.pool_of(pipeline.master), parcel)))
+                except LinkDown as error:
+                    self._fail(pipeline, routing, error)
+            self._land(flights, routing, slots)
+        finally:
+            for _, flight in flights:
+                flight.abandon()
+
+    def _land(self, flights: list[tuple[Pipeline, Flight]], routing: Routing, slots: SlotMap) -> None:
         patience = None
-        for pipeline, flight in flights:
+        while flights:
+            pipeline, flight = flights.pop(0)
             try:
                 raws = flight.land(patience)
             except NotDurable as error:
@@ -145,7 +154,7 @@ class Masters:
             return
         probe = _pool_to(self._pool, master, socket_timeout=PROBE_SECONDS, socket_connect_timeout=PROBE_SECONDS)
         try:
-            Flight(probe, [["PING"]]).land()
+            Flight(probe, Parcel([["PING"]])).land()
         finally:
             probe.disconnect()
 

@@ -19,9 +19,10 @@ import redis.asyncio
 from redis import exceptions as rx
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.asyncio.retry import Retry as AsyncRetry
+from redis.asyncio.sentinel import MasterNotFoundError as AsyncMasterNotFoundError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from redis.sentinel import SentinelConnectionPool
+from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 
 from stepwell.core.errors import StoreError, StoreUnfit, StoreUnreachable
 from stepwell.core.redact import redact, redact_secrets, redact_url
@@ -210,6 +211,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _broken_link(error: BaseException, where: str, detail: str) -> StoreError | None:
     """There was no proper conversation: name, network, socket, TLS or the wrong program at the other end."""
+    if isinstance(error, MasterNotFoundError | AsyncMasterNotFoundError):
+        return StoreUnreachable(f"{where} {detail}")
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLError):
             return StoreUnreachable(_tls(cause, where))

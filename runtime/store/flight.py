@@ -17,7 +17,7 @@ from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.replies import Refused, failure
 from stepwell.store.requests import Command
 
-__all__ = ["Flight", "LinkDown", "NotDurable", "moves_away", "pack", "require_safe"]
+__all__ = ["Flight", "LinkDown", "NotDurable", "Parcel", "moves_away", "pack", "require_safe"]
 
 # After these the address may lead to another server (a failover): connect anew.
 _RECONNECT_ON: Final = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN"})
@@ -50,22 +50,32 @@ class _Connection(Protocol):
     def disconnect(self) -> None: ...
 
 
+class Parcel:
+    """Commands as they go over the wire, and behind them the wait that `durability` wants.
+
+    A value of a wrong type is refused here, before anything is sent.
+    """
+
+    __slots__ = ("answers", "durability", "packed", "waits")
+
+    def __init__(self, commands: Sequence[Command], durability: Durability = RELAXED) -> None:
+        wait = durability.wait_for(commands)
+        self.packed = pack(commands if wait is None else [*commands, wait])
+        self.durability = durability
+        self.waits = wait is not None
+        self.answers = len(commands) + self.waits
+
+
 class Flight:
-    """Commands under way, and behind them the wait that `durability` wants. Making one sends them; `land` must follow.
+    """A parcel under way. Making one sends it; `land` (or `abandon`) must follow, once.
 
     Both raise LinkDown: the fate of all commands is unknown then. `land` raises NotDurable too.
     """
 
-    __slots__ = ("_connection", "_count", "_durability", "_pool", "_taken", "_waits")
+    __slots__ = ("_connection", "_parcel", "_pool", "_taken")
 
-    def __init__(
-        self, pool: redis.ConnectionPool, commands: Sequence[Command], durability: Durability = RELAXED
-    ) -> None:
-        wait = durability.wait_for(commands)
-        packed = pack(commands if wait is None else [*commands, wait])
-        self._count = len(commands)
-        self._durability = durability
-        self._waits = wait is not None
+    def __init__(self, pool: redis.ConnectionPool, parcel: Parcel) -> None:
+        self._parcel = parcel
         self._pool = pool
         try:
             self._taken = pool.get_connection()
@@ -74,7 +84,7 @@ class Flight:
             raise LinkDown(f"no connection to Redis: {error}") from error
         self._connection = cast(_Connection, self._taken)
         try:
-            self._connection.send_packed_command([packed])
+            self._connection.send_packed_command([parcel.packed])
         except BaseException as error:
             self._end(reusable=False)
             if isinstance(error, RedisError | OSError):
@@ -90,7 +100,7 @@ class Flight:
             if patience is not None and not self._connection.can_read(patience):
                 raise TimeoutError("no answer in time")
             read = self._connection.read_response
-            for _ in range(self._count + self._waits):
+            for _ in range(self._parcel.answers):
                 try:
                     raws.append(read(disconnect_on_error=False))
                 except (ResponseError, BusyLoadingError) as error:
@@ -101,12 +111,17 @@ class Flight:
             raise self._broken(len(raws), error) from error
         finally:
             self._end(reusable)
-        if self._waits:
-            require_safe(raws, self._durability)
+        if self._parcel.waits:
+            require_safe(raws, self._parcel.durability)
         return raws
 
+    def abandon(self) -> None:
+        """Close the connection: nobody will read the replies."""
+        self._end(reusable=False)
+
     def _broken(self, answered: int, error: Exception) -> LinkDown:
-        return LinkDown(f"the connection to Redis broke after {answered} of {self._count} replies: {error}")
+        asked = self._parcel.answers - self._parcel.waits
+        return LinkDown(f"the connection to Redis broke after {answered} of {asked} replies: {error}")
 
     def _end(self, reusable: bool) -> None:
         # A connection with unread replies must never serve another batch.
@@ -123,7 +138,7 @@ def require_safe(raws: list[object], durability: Durability) -> None:
 
 
 def pack(commands: Sequence[Command]) -> bytes:
-    """Commands as they go over the wire. A value of a wrong type is refused here, before half a batch is sent."""
+    """Commands as they go over the wire."""
     return b"".join([_pack(tuple(command)) for command in commands])
 
 

@@ -73,7 +73,7 @@ class InboxStore:
             else:
                 return self._entries([raw])
         commands = self._scattered.commands(after, block_ms, count)
-        return self._entries(self._scattered.answers(self._link.attempt(commands)))
+        return self._entries(self._scattered.answers(self._link.call_each(commands)))
 
     def _one_command(self, after: Mapping[int, str], block_ms: int | None, count: int) -> Command:
         command: Command = ["XREAD", "COUNT", count]

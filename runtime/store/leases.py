@@ -10,12 +10,22 @@ import redis
 from stepwell.core.errors import StoreError
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
-from stepwell.store.replies import items_of, number, text
+from stepwell.store.replies import Refused, items_of, number, text
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 from stepwell.store.suspects import NO_SUSPECTS, Suspects, suspects_of
 
-__all__ = ["Grant", "Held", "LeaseHolder", "LeaseStore", "Lost", "Renewed", "parse_lease", "server_time_ms"]
+__all__ = [
+    "Grant",
+    "Held",
+    "LeaseHolder",
+    "LeaseStore",
+    "Lost",
+    "Renewed",
+    "Unanswered",
+    "parse_lease",
+    "server_time_ms",
+]
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -56,6 +66,13 @@ class Lost(msgspec.Struct, frozen=True):
     holder: str
 
 
+class Unanswered(msgspec.Struct, frozen=True):
+    """Nothing is known of this partition now: its master in a cluster can't be reached, or its slot is on the move."""
+
+    partition: int
+    reason: str
+
+
 class LeaseHolder(msgspec.Struct, frozen=True):
     """What a lease value says about its holder; `host_info` is `host,boot,pid,start`."""
 
@@ -89,7 +106,7 @@ class LeaseStore:
         host_info: str,
         ttl_ms: int,
         now_ms: int | None = None,
-    ) -> list[Grant | Held]:
+    ) -> list[Grant | Held | Unanswered]:
         """Asks for partitions; one answer each, in order. Asking again after a lost reply gets the same grants.
 
         `now_ms` (default: the server's time) only sees to it that epochs grow even when Redis lost the last one.
@@ -101,22 +118,28 @@ class LeaseStore:
         script = self._scripts.lease_acquire
         asked: Command = [now, ttl_ms, owner, incarnation, host_info]
         parts = [self._keys.parts[partition] for partition in partitions]
-        raws = self._link.call(
+        raws = self._link.call_each(
             [["EVALSHA", script, 4, part.lease, part.epoch, part.seq, part.suspects, *asked] for part in parts]
         )
-        return [_acquired(partition, raw) for partition, raw in zip(partitions, raws, strict=True)]
+        return [
+            Unanswered(partition, raw.reason) if isinstance(raw, Refused) else _acquired(partition, raw)
+            for partition, raw in zip(partitions, raws, strict=True)
+        ]
 
-    def renew(self, grants: Sequence[Grant], ttl_ms: int) -> list[Renewed | Lost]:
+    def renew(self, grants: Sequence[Grant], ttl_ms: int) -> list[Renewed | Lost | Unanswered]:
         """Lengthens leases; one answer each, in order."""
         script = self._scripts.lease_renew
         parts = [self._keys.parts[grant.partition] for grant in grants]
-        raws = self._link.call(
+        raws = self._link.call_each(
             [
                 ["EVALSHA", script, 3, part.lease, part.epoch, part.seq, grant.value, grant.epoch, ttl_ms]
                 for grant, part in zip(grants, parts, strict=True)
             ]
         )
-        return [_renewed(grant.partition, raw) for grant, raw in zip(grants, raws, strict=True)]
+        return [
+            Unanswered(grant.partition, raw.reason) if isinstance(raw, Refused) else _renewed(grant.partition, raw)
+            for grant, raw in zip(grants, raws, strict=True)
+        ]
 
     def release(self, grants: Sequence[Grant]) -> list[bool]:
         """Gives leases back, remembering that nothing was interrupted; False where one was not ours any more."""

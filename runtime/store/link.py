@@ -16,7 +16,7 @@ from redis.exceptions import AskError, ClusterCrossSlotError, MovedError, NoScri
 from stepwell.core.errors import StoreError
 from stepwell.store.cluster import masters_of
 from stepwell.store.durability import RELAXED, Durability
-from stepwell.store.flight import Flight, LinkDown, NotDurable, moves_away, pack
+from stepwell.store.flight import Flight, LinkDown, NotDurable, Parcel, moves_away, pack
 from stepwell.store.keys import Keys
 from stepwell.store.replies import MasterLost, Refused, Reply, failure
 from stepwell.store.requests import Command, Request
@@ -101,6 +101,16 @@ class Link:
         """Raw replies of plain commands, with error replies among them, as errors of redis-py. Raises LinkDown."""
         return self._exchange(commands)
 
+    def call_each(self, commands: Sequence[Command]) -> list[object]:
+        """As `call`, but where some commands are answered, a Refused stands for the reply of each that was refused for
+        now: in a cluster one master may be away, or one slot on the move."""
+        raws = self._exchange(commands)
+        found = [_or_refused(raw) for raw in raws]
+        if all(type(raw) is Refused for raw in found):
+            require_answers(raws)
+        require_answers(found)
+        return found
+
     def _exchange(self, commands: Sequence[Command]) -> list[object]:
         if self._masters.clustered:
             return self._masters.exchange(commands, self.scripts, self.durability)
@@ -123,7 +133,14 @@ class Link:
         return raws
 
     def _round_trip(self, commands: Sequence[Command]) -> list[object]:
-        return Flight(self.client.connection_pool, commands, self.durability).land() if commands else []
+        if not commands:
+            return []
+        return Flight(self.client.connection_pool, Parcel(commands, self.durability)).land()
+
+
+def _or_refused(raw: object) -> object:
+    wrong = failure(raw) if isinstance(raw, RedisError) else None
+    return wrong if isinstance(wrong, Refused) else raw
 
 
 def require_answers(raws: Sequence[object]) -> None:

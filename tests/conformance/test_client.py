@@ -28,6 +28,7 @@ from stepwell.core.errors import (
 )
 from stepwell.store.inbox import START, InboxStore
 
+pytestmark = pytest.mark.one_server
 URL = "redis://:s3cret@example.invalid"
 HANG = 30.0
 

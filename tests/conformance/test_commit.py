@@ -213,6 +213,7 @@ def test_a_full_server_refuses_for_now_and_writes_nothing(store, part, live, sta
     assert store.dump() == before
 
 
+@pytest.mark.one_server
 @pytest.mark.real_server
 @pytest.mark.parametrize(("stale", "kind"), [("yes", "READONLY"), ("no", "MASTERDOWN")])
 def test_a_replica_refuses_for_now_and_the_owner_goes_on_after_the_failover(store, part, stale, kind):

@@ -90,6 +90,7 @@ def test_a_malformed_entry_id_is_reported_and_changes_nothing(store):
     assert store.dump() == before
 
 
+@pytest.mark.one_server
 def test_of_the_dead_letters_of_a_partition_the_last_ten_thousand_are_kept(store):
     dead = store.keys.dead(0)
     with store.client.pipeline(transaction=False) as pipe:

@@ -9,6 +9,7 @@ import pytest
 from stepwell.store.replies import Committed
 
 
+@pytest.mark.one_server
 @pytest.mark.real_server
 @pytest.mark.pain(11)
 def test_after_a_read_only_reply_the_connection_is_made_anew(store):

@@ -37,6 +37,7 @@ def test_what_is_not_applied_is_found_again_from_the_start(store):
     assert left == [doorbell, second.entry_id]
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize(("asked", "sent"), [(0, 1), (1, 1), (1000, 1000), (60_000, 4000)])
 def test_a_read_never_blocks_for_ever_nor_past_the_socket_timeout(store, monkeypatch, asked, sent):
     commands = []

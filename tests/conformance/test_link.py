@@ -97,6 +97,7 @@ def test_a_server_that_keeps_forgetting_is_reported(store, monkeypatch):
     assert isinstance(store.execute(store.create()), Broken)
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_broken_connection_leaves_the_whole_batch_unknown_and_repeating_it_is_safe(store, lost):
     store.link.execute([store.create(each) for each in ("e1", "e2", "e3")])
@@ -138,6 +139,7 @@ def test_a_client_that_repeats_by_itself_or_decodes_is_refused(store):
             Link(client, store.keys, store.scripts)
 
 
+@pytest.mark.one_server
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_both_protocols_give_the_same_answers(store, protocol):
     if isinstance(store.client, fakeredis.FakeRedis):
@@ -211,6 +213,7 @@ def test_plain_calls_raise_what_the_caller_can_act_on(store):
     assert store.link.call([["GET", "text"]]) == [b"x"]
 
 
+@pytest.mark.one_server
 @pytest.mark.real_server
 def test_a_plain_call_on_a_full_server_says_so(store):
     store.client.config_set("maxmemory", "1")

@@ -182,12 +182,14 @@ def sent(store, monkeypatch):
     return commands
 
 
+@pytest.mark.one_server
 def test_the_store_sends_nothing_newer_than_6_2(sent):
     names = {command[0] for command in sent}
     assert names >= {"EVALSHA", "XREAD", "ZSCAN", "SCRIPT", "HSETNX"}
     assert {name for name in names if SINCE[name] > OLDEST} == set()
 
 
+@pytest.mark.one_server
 def test_each_command_with_several_keys_of_one_script_has_one_hash_tag(sent, store):
     scripts = {command[1]: command for command in sent if command[0] == "EVALSHA"}
     assert set(scripts) == {getattr(store.scripts, name) for name in SCRIPT_NAMES}

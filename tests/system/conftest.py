@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from system.support.cluster import Cluster
+from system.support.sentinels import Watched
 from system.support.stage import Stage
 
 HANG_SECONDS = 300
@@ -105,4 +106,21 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def cluster_stage(stage: Stage, cluster: Cluster) -> Stage:
     """A stage on that cluster; its URL names one node."""
     stage.url = cluster.url
+    return stage
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    """A primary with a replica, and the three Sentinels that watch them."""
+    folder = tmp_path / "watched"
+    folder.mkdir()
+    made = Watched(folder).start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def sentinel_stage(stage: Stage, watched: Watched) -> Stage:
+    """A stage on whoever is the primary there."""
+    stage.url = watched.url
     return stage

@@ -22,6 +22,27 @@ def test_free_partitions_are_taken_and_told(stage: Stage) -> None:
     assert stage.ticks == 1
 
 
+def test_a_master_that_is_away_costs_its_own_leases_only_and_is_tried_again_soon(stage: Stage) -> None:
+    stage.store.silent = {1}
+    stage.leases.round()
+    assert stage.holdings.partitions() == [0, 2]
+    stage.store.silent = set()
+    stage.leases.round()
+    assert stage.holdings.partitions() == [0, 1, 2]
+    stage.store.silent = {2}
+    before = {partition: stage.acts_until(partition) for partition in range(PARTITIONS)}
+    stage.clock.advance(4.0)
+    stage.leases.round()
+    assert stage.acts_until(0) > before[0]
+    assert stage.acts_until(2) == before[2]
+    assert stage.lost == [], "whether another one has it is not known"
+    assert stage.leases._due == stage.clock.monotonic() + RETRY_SECONDS
+    stage.store.silent = set()
+    stage.leases.round()
+    assert stage.acts_until(2) > before[2]
+    assert stage.leases._due == stage.clock.monotonic() + RENEW_SECONDS
+
+
 def test_what_may_be_acted_on_counts_from_the_sending_of_the_request(stage: Stage) -> None:
     stage.store.seconds = 2.0
     stage.leases.round()

@@ -51,13 +51,14 @@ def fine(request: Request) -> Reply:
 
 class Stage:
     def __init__(self, failpoints: Failpoints | None = None) -> None:
+        self.now = 100.0
         self.server = Server()
         self.pauses: list[float] = []
         self.events: list[StoreEvent] = []
         self.fenced: list[int] = []
         options = {} if failpoints is None else {"failpoints": failpoints}
         self.mirror = Mirror(
-            self.server, self.pauses.append, lambda: 0.0, self.events.append, self.fenced.append, **options
+            self.server, self.pauses.append, lambda: self.now, self.events.append, self.fenced.append, **options
         )
         self.box = Box()
 
@@ -150,6 +151,52 @@ def test_only_what_was_refused_is_sent_again(stage: Stage) -> None:
     stage.rounds()
     assert names(stage.server.batches) == [["a", "b", "c"], ["b"]]
     assert len(stage.box.told) == 3
+
+
+def away(*partitions: int) -> Callable[[Request], Reply]:
+    """The master of a cluster that holds these partitions can't be reached."""
+    return lambda request: (
+        Refused("the master a:1 is away", "UNREACHABLE") if request.partition in partitions else COMMITTED
+    )
+
+
+def test_a_master_that_is_away_holds_up_nothing_but_its_own(stage: Stage) -> None:
+    stage.server.answers = [away(4)] * 9
+    stage.send(commit("a"), commit("b", partition=4))
+    stage.rounds()
+    stage.send(commit("c"))
+    stage.rounds()
+    assert names(stage.server.batches) == [["a", "b"], ["c"]], "what is new need not wait"
+    assert stage.pauses == []
+    assert not stage.mirror.idle
+    stage.now += 0.05
+    stage.rounds(2)
+    assert names(stage.server.batches)[2:] == [["b"]]
+    stage.now += 0.09
+    stage.rounds()
+    stage.send(commit("d"))
+    stage.rounds()
+    assert names(stage.server.batches)[3:] == [["d"]], "the pauses grow, though others are served meanwhile"
+    stage.server.answers = []
+    stage.now += 0.02
+    stage.rounds()
+    assert stage.mirror.idle
+    assert len(stage.box.told) == 4
+    assert [event.reason for event in stage.events if isinstance(event, StoreTrouble)] == ["the master a:1 is away"] * 2
+
+
+def test_what_waits_for_a_master_does_not_crowd_out_the_others(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_module, "BATCH_REQUESTS_MAX", 4)
+    stage.server.answers = [away(4)] * 99
+    stage.send(*[commit(str(n), partition=4) for n in range(8)])
+    stage.rounds(2)
+    for number in range(3):
+        stage.now += 2.0
+        stage.send(commit(f"new{number}"))
+        stage.rounds()
+        assert stage.box.told == [Written(COMMITTED)] * (number + 1)
+    again = [name for batch in names(stage.server.batches)[2:] for name in batch if "new" not in name]
+    assert again == ["0", "1", "2", "3", "4", "5"], "all of them take turns"
 
 
 def fence(request: Request) -> Reply:

@@ -1,0 +1,157 @@
+"""A primary, a replica and three Sentinels of the test's own: they fail over when the primary dies, or when asked."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from system.support.cluster import binary, wait
+from system.support.ports import free_port
+
+NAME = "main"
+DOWN_AFTER_MS = 500
+
+
+class Member:
+    """One data server; started again it is a replica of whoever is the primary by then."""
+
+    def __init__(self, folder: Path, password: str) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._password = password
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir()
+
+    def start(self, primary: int | None = None) -> None:
+        """Start it and wait until it answers."""
+        settings = {"port": self.port, "bind": "127.0.0.1", "dir": self._folder, "save": "", "appendonly": "yes"}
+        settings |= {"repl-diskless-sync-delay": 0, "repl-diskless-load": "on-empty-db"}
+        if self._password:
+            settings |= {"requirepass": self._password, "masterauth": self._password}
+        if primary is not None:
+            settings["replicaof"] = f"127.0.0.1 {primary}"
+        words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        sink = subprocess.DEVNULL
+        self._process = subprocess.Popen([binary(), *words], stdout=sink, stderr=sink, cwd=self._folder)
+        with self.admin() as client:
+            wait(client.ping, f"the server on port {self.port} answers")
+
+    def admin(self) -> redis.Redis:
+        """A client of this server."""
+        return redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), password=self._password or None)
+
+    def kill(self) -> None:
+        """`kill -9`, and wait for its end."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class Watched:
+    """The servers and who watches them. `stop` ends them all."""
+
+    def __init__(self, folder: Path, password: str = "", sentinel_password: str = "") -> None:
+        self.members = [Member(folder / f"server-{number}", password) for number in range(2)]
+        self._password = password
+        self._sentinel_password = sentinel_password
+        self._folders = [folder / f"sentinel-{number}" for number in range(3)]
+        self._ports = [free_port() for _ in self._folders]
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def url(self) -> str:
+        """The URL with all Sentinels."""
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        own = f"?sentinel_password={self._sentinel_password}" if self._sentinel_password else ""
+        return f"redis+sentinel://{f':{self._password}@' if self._password else ''}{hosts}/{NAME}{own}"
+
+    def start(self) -> Watched:
+        """Start all and wait until the Sentinels agree and the replica is in step."""
+        try:
+            primary, replica = self.members
+            primary.start()
+            replica.start(primary.port)
+            wait(self._in_step, "the replica is in step")
+            for folder, port in zip(self._folders, self._ports, strict=True):
+                self._start_sentinel(folder, port, primary.port)
+            for port in self._ports:
+                wait(lambda port=port: self._sees_all(port), f"the Sentinel on port {port} sees the others")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _start_sentinel(self, folder: Path, port: int, primary: int) -> None:
+        folder.mkdir()
+        lines = [
+            f"port {port}",
+            "bind 127.0.0.1",
+            f"dir {folder}",
+            f"sentinel monitor {NAME} 127.0.0.1 {primary} 2",
+            f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}",
+            f"sentinel failover-timeout {NAME} 3000",
+        ]
+        if self._password:
+            lines.append(f"sentinel auth-pass {NAME} {self._password}")
+        if self._sentinel_password:
+            lines += [f"requirepass {self._sentinel_password}", f"sentinel sentinel-pass {self._sentinel_password}"]
+        conf = folder / "sentinel.conf"
+        conf.write_text("\n".join(lines) + "\n")
+        sink = subprocess.DEVNULL
+        self._processes.append(
+            subprocess.Popen([binary(), str(conf), "--sentinel"], stdout=sink, stderr=sink, cwd=folder)
+        )
+
+    def sentinel(self, port: int | None = None) -> redis.Redis:
+        """A client of a Sentinel."""
+        return redis.Redis(
+            port=port or self._ports[0], retry=Retry(NoBackoff(), 0), password=self._sentinel_password or None
+        )
+
+    def _in_step(self) -> bool:
+        with self.members[0].admin() as admin:
+            return "state=online" in str(admin.info("replication").get("slave0", {})).replace("': '", "=")
+
+    def _sees_all(self, port: int) -> bool:
+        with self.sentinel(port) as client:
+            state = client.sentinel_masters()[NAME]
+        return bool(state["num-other-sentinels"] == 2 and state["num-slaves"] == 1 and not state["is_sdown"])
+
+    @property
+    def primary(self) -> Member:
+        """Who is the primary, as the Sentinels say."""
+        with self.sentinel() as client:
+            _, port = client.sentinel_get_master_addr_by_name(NAME)
+        return next(member for member in self.members if member.port == port)
+
+    def wait_for_another_than(self, former: Member) -> Member:
+        """Wait until the other server is the primary and takes writes."""
+
+        def switched() -> bool:
+            with self.primary.admin() as admin:
+                return self.primary is not former and admin.role()[0] in (b"master", "master")
+
+        wait(switched, "the other server is the primary")
+        return self.primary
+
+    def fail_over(self) -> Member:
+        """Ask for a failover and wait for its end; the new primary."""
+        former = self.primary
+
+        def accepted() -> bool:
+            with self.sentinel() as client:
+                return bool(client.execute_command("SENTINEL", "FAILOVER", NAME))
+
+        wait(accepted, "the Sentinels can fail over")
+        return self.wait_for_another_than(former)
+
+    def stop(self) -> None:
+        """Kill all."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        for member in self.members:
+            member.kill()
