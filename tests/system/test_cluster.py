@@ -48,7 +48,7 @@ def not_home(cluster: Cluster) -> tuple[Node, list[Node]]:
 def ended_once(stage: Stage, client: Client, worker: WorkerProcess, ids: Iterable[str]) -> None:
     """All end, and each step's body ran once."""
     for each in ids:
-        assert client.result(each, timeout=120) == [worker.pid, "after!"]
+        assert client.result(each, timeout=120) == [worker.shard, "after!"]
         assert stage.journal.attempts(each, "held") == [1]
         assert stage.journal.attempts(each, "quick") == [1]
 
@@ -206,5 +206,5 @@ def test_both_clients_wait_for_results_while_the_node_of_their_url_is_away(
     with Client(f"redis://127.0.0.1:{other.port}") as blocking:
         blocking.start("holding", {"gate": "go"}, ids[0])
         stage.ran(ids[0], "held")
-        assert asyncio.run(wait_for(ids[1])) == [worker.pid, "after!"]
-        assert blocking.result(ids[0], timeout=120) == [worker.pid, "after!"]
+        assert asyncio.run(wait_for(ids[1])) == [worker.shard, "after!"]
+        assert blocking.result(ids[0], timeout=120) == [worker.shard, "after!"]

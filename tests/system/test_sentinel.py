@@ -21,7 +21,7 @@ SENTINEL_PASSWORD = "s3ntinel"
 def all_end(stage: Stage, client: Client, worker: WorkerProcess, ids: Iterable[str]) -> None:
     """All end as they should, under one key for each step."""
     for each in ids:
-        assert client.result(each, timeout=120) == [worker.pid, "after!"]
+        assert client.result(each, timeout=120) == [worker.shard, "after!"]
         for path in ("held", "quick"):
             assert len({run.key for run in stage.journal.runs(each, path)}) == 1
     assert client.dead_letters() == []
@@ -70,7 +70,7 @@ def test_a_primary_that_dies_is_replaced_under_load_and_nothing_is_lost(
         former.kill()
         watched.wait_for_another_than(former)
         former.start(watched.primary.port)
-        assert asyncio.run(wait_for(ids[0])) == [worker.pid, "after!"]
+        assert asyncio.run(wait_for(ids[0])) == [worker.shard, "after!"]
         all_end(stage, client, worker, ids)
         assert [client.result(each, timeout=120) for each in bumpy] == [4] * 10
         assert {line["id"] for line in client.list("completed", limit=1000)} == {*ids, *bumpy}
