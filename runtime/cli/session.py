@@ -183,7 +183,7 @@ Redis = Annotated[
     typer.Option(
         "--redis",
         metavar="URL",
-        help="A redis://, rediss:// or unix:// URL; by default $STEPWELL_REDIS_URL, else an embedded server.",
+        help="A redis, rediss, unix or redis+sentinel URL; by default $STEPWELL_REDIS_URL, else an embedded server.",
         rich_help_panel="Where the data are",
     ),
 ]

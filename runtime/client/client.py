@@ -31,7 +31,7 @@ class Client:
     embedded server of `STEPWELL_DATA` or `./.stepwell`. Close it, or use it in a `with` block.
 
     Args:
-        url: a `redis://`, `rediss://` or `unix://` URL.
+        url: a `redis://`, `rediss://`, `unix://` or `redis+sentinel://` URL; of a cluster that of any node.
         data_dir: the data directory of an embedded server, which is started if it does not run.
         namespace: what the keys begin with; several namespaces share a server without touching each other.
         partitions: how many the namespace must have; None takes what it has (64 where it is new).

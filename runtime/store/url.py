@@ -100,10 +100,7 @@ def _problem(url: str) -> str | None:
     except ValueError:
         return bad_port
     if "://" not in url or parts.scheme not in _SCHEMES or not url.startswith(f"{parts.scheme}://"):
-        return (
-            "it must begin with redis://, rediss:// or unix://, or (rediss too) redis+sentinel://, "
-            f"for example {EXAMPLE}"
-        )
+        return f"it must begin with redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://: {EXAMPLE}"
     if re.search(r"\s", url) or parts.fragment or url.endswith("#"):
         return f"it has a space or a # in it ({_ESCAPE})"
     if parts.scheme == "unix":

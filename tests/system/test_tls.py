@@ -14,6 +14,7 @@ import redis
 from system.support.certificates import Authority
 from system.support.cluster import Cluster, binary, wait
 from system.support.ports import free_port
+from system.support.sentinels import Tls, Watched
 from system.support.stage import Stage
 
 from stepwell.client import AsyncClient
@@ -127,6 +128,30 @@ def test_each_mistake_with_tls_or_the_user_is_called_by_its_name(guarded: Guarde
 @pytest.mark.parametrize("guarded", [True], ids=["client certificates"], indirect=True)
 def test_a_server_that_wants_certificates_of_its_clients_says_so(guarded: Guarded) -> None:
     assert "ssl_certfile" in refusal(guarded.url())
+
+
+def test_sentinels_and_the_servers_that_they_watch_are_used_by_tls(stage: Stage, tmp_path: Path) -> None:
+    folder = tmp_path / "watched"
+    folder.mkdir()
+    authority = Authority(folder)
+    certificate, key = authority.issue("server", "IP:127.0.0.1")
+    watched = Watched(folder, password="pw", tls=Tls(certificate, key, authority.ca)).start()
+    try:
+        stage.url = watched.url
+        worker = stage.worker().ready()
+        with stage.client() as client:
+            assert client.result(client.start("chain", {"words": 2}), timeout=60) == 2
+            watched.fail_over()
+            assert client.result(client.start("chain", {"words": 3}), timeout=60) == 3
+
+            async def chain() -> object:
+                async with AsyncClient(watched.url) as other:
+                    return await other.result(await other.start("chain", {"words": 4}), timeout=60)
+
+            assert asyncio.run(chain()) == 4
+        assert "Traceback" not in worker.err
+    finally:
+        watched.stop()
 
 
 @pytest.fixture

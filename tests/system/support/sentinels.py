@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 import redis
@@ -15,11 +16,40 @@ NAME = "main"
 DOWN_AFTER_MS = 500
 
 
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The certificate that all of them show, its key, and who has signed it."""
+
+    certificate: Path
+    key: Path
+    ca: Path
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """For a server's configuration: nobody speaks plainly, and no client needs a certificate."""
+        return {
+            "tls-cert-file": str(self.certificate),
+            "tls-key-file": str(self.key),
+            "tls-ca-cert-file": str(self.ca),
+            "tls-auth-clients": "no",
+            "tls-replication": "yes",
+        }
+
+
+def client_of(port: int, password: str, tls: Tls | None) -> redis.Redis:
+    """A client of one server or Sentinel."""
+    retry = Retry(NoBackoff(), 0)
+    if tls is None:
+        return redis.Redis("127.0.0.1", port, retry=retry, password=password or None)
+    return redis.Redis("127.0.0.1", port, retry=retry, password=password or None, ssl=True, ssl_ca_certs=str(tls.ca))
+
+
 class Member:
     """One data server; started again it is a replica of whoever is the primary by then."""
 
-    def __init__(self, folder: Path, password: str) -> None:
+    def __init__(self, folder: Path, password: str, tls: Tls | None) -> None:
         self.port = free_port()
+        self._tls = tls
         self._folder = folder
         self._password = password
         self._process: subprocess.Popen[bytes] | None = None
@@ -31,6 +61,8 @@ class Member:
         settings |= {"repl-diskless-sync-delay": 0, "repl-diskless-load": "on-empty-db"}
         if self._password:
             settings |= {"requirepass": self._password, "masterauth": self._password}
+        if self._tls:
+            settings |= {"port": 0, "tls-port": self.port, **self._tls.settings}
         if primary is not None:
             settings["replicaof"] = f"127.0.0.1 {primary}"
         words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
@@ -41,7 +73,7 @@ class Member:
 
     def admin(self) -> redis.Redis:
         """A client of this server."""
-        return redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), password=self._password or None)
+        return client_of(self.port, self._password, self._tls)
 
     def kill(self) -> None:
         """`kill -9`, and wait for its end."""
@@ -53,8 +85,9 @@ class Member:
 class Watched:
     """The servers and who watches them. `stop` ends them all."""
 
-    def __init__(self, folder: Path, password: str = "", sentinel_password: str = "") -> None:
-        self.members = [Member(folder / f"server-{number}", password) for number in range(2)]
+    def __init__(self, folder: Path, password: str = "", sentinel_password: str = "", tls: Tls | None = None) -> None:
+        self.members = [Member(folder / f"server-{number}", password, tls) for number in range(2)]
+        self._tls = tls
         self._password = password
         self._sentinel_password = sentinel_password
         self._folders = [folder / f"sentinel-{number}" for number in range(3)]
@@ -65,8 +98,10 @@ class Watched:
     def url(self) -> str:
         """The URL with all Sentinels."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
-        own = f"?sentinel_password={self._sentinel_password}" if self._sentinel_password else ""
-        return f"redis+sentinel://{f':{self._password}@' if self._password else ''}{hosts}/{NAME}{own}"
+        own = [f"sentinel_password={self._sentinel_password}"] if self._sentinel_password else []
+        own += [f"ssl_ca_certs={self._tls.ca}"] if self._tls else []
+        scheme = "rediss" if self._tls else "redis"
+        return f"{scheme}+sentinel://{f':{self._password}@' if self._password else ''}{hosts}/{NAME}?{'&'.join(own)}"
 
     def start(self) -> Watched:
         """Start all and wait until the Sentinels agree and the replica is in step."""
@@ -98,6 +133,9 @@ class Watched:
             lines.append(f"sentinel auth-pass {NAME} {self._password}")
         if self._sentinel_password:
             lines += [f"requirepass {self._sentinel_password}", f"sentinel sentinel-pass {self._sentinel_password}"]
+        if self._tls:
+            settings = {"port": "0", "tls-port": str(port), **self._tls.settings}
+            lines = [f"{name} {value}" for name, value in settings.items()] + lines[1:]
         conf = folder / "sentinel.conf"
         conf.write_text("\n".join(lines) + "\n")
         sink = subprocess.DEVNULL
@@ -107,9 +145,7 @@ class Watched:
 
     def sentinel(self, port: int | None = None) -> redis.Redis:
         """A client of a Sentinel."""
-        return redis.Redis(
-            port=port or self._ports[0], retry=Retry(NoBackoff(), 0), password=self._sentinel_password or None
-        )
+        return client_of(port or self._ports[0], self._sentinel_password, self._tls)
 
     def _in_step(self) -> bool:
         with self.members[0].admin() as admin:
