@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import cast
 
 import redis.asyncio
@@ -153,7 +153,10 @@ _subscription = cast(Callable[..., PubSub], PubSub)
 class AsyncStoreClient(redis.asyncio.Redis):
     """The asyncio twin of `StoreClient`."""
 
-    masters: AsyncMasters
+    @cached_property
+    def masters(self) -> AsyncMasters:
+        """What is known of the cluster, if there is one."""
+        return AsyncMasters(self.connection_pool)
 
     @classmethod
     def on(cls, pool: redis.asyncio.ConnectionPool, seeds: Sequence[Address] = ()) -> AsyncStoreClient:

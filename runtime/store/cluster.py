@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Final, cast
 
 import redis
@@ -190,7 +191,10 @@ _subscription = cast(Callable[..., PubSub], PubSub)
 class StoreClient(redis.Redis):
     """A client of one server that may turn out to be a node of a cluster; closing it closes all its connections."""
 
-    masters: Masters
+    @cached_property
+    def masters(self) -> Masters:
+        """What is known of the cluster, if there is one."""
+        return Masters(self.connection_pool)
 
     @classmethod
     def on(cls, pool: redis.ConnectionPool, seeds: Sequence[Address] = ()) -> StoreClient:

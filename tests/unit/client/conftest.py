@@ -89,7 +89,8 @@ class World:
 
     def _ask(self, commands: Sequence[Any]) -> Any:
         if self.refused:
-            raise LinkDown("refused") from self.refused.pop(0)
+            error = self.refused.pop(0)
+            raise error if isinstance(error, StoreError) else LinkDown("refused") from error
         names = [str(command[0]) for command in commands]
         self.sent += names
         raws = self.link.call(commands)

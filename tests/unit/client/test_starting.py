@@ -17,7 +17,7 @@ from stepwell.core.errors import (
     UsageError,
 )
 from stepwell.core.row import parse
-from stepwell.store.link import LinkDown
+from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.namespace import open_namespace
 
 
@@ -82,6 +82,24 @@ def test_repetition_is_bounded(world):
         world.start("e1")
     assert world.kinds(Recover) == 3
     assert world.clock.monotonic() < 2
+
+
+@pytest.mark.pain(14)
+@pytest.mark.parametrize("kind", ["TRYAGAIN", "CLUSTERDOWN"])
+def test_what_a_cluster_refuses_for_a_moment_is_tried_again(world, kind):
+    world.refused = [StoreRefused("the slot moves", kind)] * 2
+    assert world.run(world.talk.start("checkout", {"n": 1}, "e1")) == "e1"
+    assert [move.seconds for move in world.moves if isinstance(move, Recover)] == [0.05, 0.2]
+    world.refused = [StoreRefused("the slot moves", kind)] * 9
+    with pytest.raises(StoreRefused):
+        world.run(world.talk.describe("e1"))
+
+
+def test_a_full_server_is_told_at_once(world):
+    world.refused = [StoreRefused("command not allowed", "OOM")]
+    with pytest.raises(StoreRefused, match="OOM"):
+        world.run(world.talk.start("checkout", {"n": 1}, "e1"))
+    assert not any(isinstance(move, Recover) for move in world.moves)
 
 
 def test_a_refused_password_is_not_tried_again(world):
