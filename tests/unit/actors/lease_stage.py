@@ -11,7 +11,7 @@ from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.store_events import StoreEvent
 from stepwell.core.errors import StoreError
 from stepwell.core.ownership import Member
-from stepwell.store.leases import Grant, Held, Lost, Renewed
+from stepwell.store.leases import Grant, Held, Lost, Renewed, Unanswered
 from stepwell.store.link import LinkDown
 from stepwell.store.members import Roll
 
@@ -26,6 +26,7 @@ class Store:
         self.clock = clock
         self.held: dict[int, str] = {}
         self.lost: set[int] = set()
+        self.silent: set[int] = set()
         self.seconds = 0.0
         self.down = False
         self.epoch = 100
@@ -48,11 +49,13 @@ class Store:
         if what in self.meanwhile:
             self.meanwhile.pop(what)()
 
-    def acquire(self, partitions: Sequence[int], owner: str, *_: object) -> list[Grant | Held]:
+    def acquire(self, partitions: Sequence[int], owner: str, *_: object) -> list[Grant | Held | Unanswered]:
         self._exchange()
-        answers: list[Grant | Held] = []
+        answers: list[Grant | Held | Unanswered] = []
         for partition in partitions:
-            if partition in self.held:
+            if partition in self.silent:
+                answers.append(Unanswered(partition, "its master is away"))
+            elif partition in self.held:
                 answers.append(Held(partition, self.held[partition]))
             else:
                 self.epoch += 1
@@ -61,11 +64,15 @@ class Store:
         self._pass("acquire")
         return answers
 
-    def renew(self, grants: Sequence[Grant], ttl_ms: int) -> list[Renewed | Lost]:
+    def renew(self, grants: Sequence[Grant], ttl_ms: int) -> list[Renewed | Lost | Unanswered]:
         self._exchange()
         self._pass("renew")
         return [
-            Lost(g.partition, "other|1|i|h") if g.partition in self.lost else Renewed(g.partition, 0, False)
+            Unanswered(g.partition, "its master is away")
+            if g.partition in self.silent
+            else Lost(g.partition, "other|1|i|h")
+            if g.partition in self.lost
+            else Renewed(g.partition, 0, False)
             for g in grants
         ]
 

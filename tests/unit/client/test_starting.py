@@ -88,7 +88,7 @@ def test_repetition_is_bounded(world):
 @pytest.mark.parametrize("kind", ["TRYAGAIN", "CLUSTERDOWN"])
 def test_what_a_cluster_refuses_for_a_moment_is_tried_again(world, kind):
     world.refused = [StoreRefused("the slot moves", kind)] * 2
-    assert world.run(world.talk.start("checkout", {"n": 1}, "e1")) == "e1"
+    assert world.run(world.talk.start("checkout", {"n": 1}, "e1", True)) == "e1"
     assert [move.seconds for move in world.moves if isinstance(move, Recover)] == [0.05, 0.2]
     world.refused = [StoreRefused("the slot moves", kind)] * 9
     with pytest.raises(StoreRefused):
@@ -98,7 +98,7 @@ def test_what_a_cluster_refuses_for_a_moment_is_tried_again(world, kind):
 def test_a_full_server_is_told_at_once(world):
     world.refused = [StoreRefused("command not allowed", "OOM")]
     with pytest.raises(StoreRefused, match="OOM"):
-        world.run(world.talk.start("checkout", {"n": 1}, "e1"))
+        world.run(world.talk.start("checkout", {"n": 1}, "e1", True))
     assert not any(isinstance(move, Recover) for move in world.moves)
 
 
