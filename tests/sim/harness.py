@@ -507,7 +507,8 @@ class SimShard:
         """When something is due, sweeps apart."""
         dues = [self.scheduler.next_due(), self.runner.next_due()]
         if not self._draining and "reader" not in self.paused:
-            dues.append(next_look(self))
+            look = next_look(self)  # but not while it pauses
+            dues.append(None if look is None else max(look, self._reader_until))
         if not self.mirror.idle and "mirror" not in self.paused:
             dues.append(self._mirror_until)
         renews = self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down or self.leases._suspects

@@ -242,7 +242,7 @@ def test_the_third_divergence_within_a_minute_parks_the_execution(make_world: Ma
 
 
 @pytest.mark.pain(11, 15)
-@pytest.mark.parametrize("kind", ["OOM", "READONLY", "LOADING"])
+@pytest.mark.parametrize("kind", ["OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN"])
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_what_the_server_refuses_for_now_is_sent_again_and_no_step_starts_meanwhile(
     make_world: MakeWorld, kind: str, number: int

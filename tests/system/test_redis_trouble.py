@@ -148,6 +148,34 @@ def test_a_full_server_loses_nothing_and_goes_on_when_there_is_room(served: Stag
         end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
 
 
+@pytest.mark.pain(11)
+def test_a_server_without_the_replicas_that_it_wants_holds_everything_up_and_costs_no_attempt(
+    served: Stage, admin: redis.Redis
+) -> None:
+    worker = served.worker().ready()
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+        admin.config_set("min-replicas-to-write", "1")
+        served.open("go")
+        served.eventually(lambda: in_trouble(worker, 2), "the worker notices")
+        assert served.journal.runs(path="quick") == []
+        admin.config_set("min-replicas-to-write", "0")
+        end_well(served, client, worker, ids)
+
+
+def test_scripts_that_are_forgotten_again_and_again_under_load_stop_nothing(served: Stage, admin: redis.Redis) -> None:
+    served.worker().ready()
+    with served.client() as client:
+        ids = [client.start("chain", {"words": 5}, f"c{number}") for number in range(100)]
+        while not all(client.describe(each)["status"] == "completed" for each in ids[-3:]):
+            admin.script_flush()
+        assert [client.result(each, timeout=60) for each in ids] == [5] * 100
+        assert {(run.execution, run.path) for run in served.journal.runs()} == {
+            (each, path) for each in ids for path in ("quick", "quick#2", "quick#3", "quick#4", "quick#5")
+        }
+        assert len(served.journal.runs()) == 500
+
+
 def test_a_server_that_a_script_keeps_busy_holds_everything_up_and_costs_no_attempt(
     served: Stage, server: Server, admin: redis.Redis
 ) -> None:
