@@ -18,7 +18,7 @@ from stepwell.core.ramp import Ramp
 
 __all__ = ["Admission", "Comeback", "Start"]
 
-BURST = 500
+BURST = 1000
 DOUBLING_SECONDS = 1.0
 CALM_SECONDS = 10.0
 

@@ -28,28 +28,30 @@ class Gate:
 
 
 class Gates:
-    """All gates of a runner. `bodies` is how many async bodies run at once (sync ones are bounded by their threads,
-    those in processes of their own by these). Not locked: whoever keeps the attempts does that."""
+    """All gates of a runner. `bodies` is how many async bodies run at once, `processes` how many in processes of their
+    own; sync ones take turns for their threads. Not locked: whoever keeps the attempts does that."""
 
-    def __init__(self, bodies: int) -> None:
-        self._bodies = Gate(bodies)
-        self._only_bodies = (self._bodies,)
+    def __init__(self, bodies: int, processes: int) -> None:
+        self._bodies = (Gate(bodies),)
+        self._processes = (Gate(processes),)
         self._steps: dict[tuple[str, str], Gate] = {}
 
     def enter(self, attempt: Attempt) -> bool:
         """True: it may begin now. False: it waits, and some `leave` will return it."""
-        order = attempt.order
-        step = order.call.step
-        on_the_loop = step.is_async and not order.isolated
-        if step.max_running is None:
-            if not on_the_loop:
-                return True
-            attempt.gates = self._only_bodies
-        else:
+        step = attempt.order.call.step
+        gates: tuple[Gate, ...] = ()
+        if attempt.order.lane:
+            pass  # whoever runs those lets in only a few
+        elif step.isolation == "process":
+            gates = self._processes
+        elif step.is_async:
+            gates = self._bodies
+        if step.max_running is not None:
             key = (getattr(step.fn, "__module__", ""), step.name)
             gate = self._steps.setdefault(key, Gate(step.max_running))
             gate.capacity = step.max_running
-            attempt.gates = (gate, self._bodies) if on_the_loop else (gate,)
+            gates = (gate, *gates)
+        attempt.gates = gates
         return self._go_on(attempt)
 
     def leave(self, attempt: Attempt) -> list[Attempt]:
@@ -71,7 +73,7 @@ class Gates:
     def clear(self) -> list[Attempt]:
         """Nobody waits any more: those who did."""
         waiting: list[Attempt] = []
-        for gate in (self._bodies, *self._steps.values()):
+        for gate in (*self._bodies, *self._processes, *self._steps.values()):
             waiting += [attempt for attempt in gate.queue if not attempt.withdrawn]
             gate.queue = FairQueue()
         return waiting

@@ -45,7 +45,7 @@ class StepRunner:
     ) -> None:
         self._clock = clock
         self._box = box
-        self._attempts = Attempts(holdings, self._submit, Gates(limits.steps), box)
+        self._attempts = Attempts(holdings, self._submit, Gates(limits.steps, limits.processes), box)
         self._pool = ThreadPool(threads, "stepwell-step")
         self._processes = ProcessPool(clock, self._attempts, limits.processes, self._submit_inside)
         self._loop = asyncio.new_event_loop()
@@ -128,7 +128,7 @@ class StepRunner:
 
     def _submit_inside(self, attempt: Attempt) -> bool:
         if not attempt.order.call.step.is_async:
-            return self._pool.submit(lambda: self._run_sync(attempt))
+            return self._pool.submit(lambda: self._run_sync(attempt), attempt.order.context.flow)
         self._asked.append(attempt)
         if not self._armed:
             self._armed = True

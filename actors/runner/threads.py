@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
+from stepwell.core.fair import FairQueue
+
 logger = logging.getLogger("stepwell.runner")
 Job: TypeAlias = Callable[[], None]
 
@@ -22,7 +24,8 @@ class ThreadPool:
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: FairQueue[Job] = FairQueue()
+        self._tickets: queue.SimpleQueue[bool] = queue.SimpleQueue()  # one for each job; False: end
         self._lock = threading.Lock()
         self._threads = 0
         self._waiting = 0  # jobs queued and not taken
@@ -30,15 +33,17 @@ class ThreadPool:
         self._surplus = 0  # threads that must end because a replacement took their slot
         self.given_up = 0
 
-    def submit(self, job: Job) -> bool:
-        """Queue a job, which must not raise. False: the system gives no thread, and there is none; try again later."""
+    def submit(self, job: Job, flow: str = "") -> bool:
+        """Queue a job, which must not raise; flows take turns. False: the system gives no thread, and there is none;
+        try again later."""
         with self._lock:
             if self._idle <= self._waiting and self._threads < self._size + self.given_up:
                 self._spawn()
             if not self._threads:
                 return False
             self._waiting += 1
-        self._jobs.put(job)
+            self._jobs.push(flow, job)
+        self._tickets.put(True)
         return True
 
     def give_up_one(self) -> bool:
@@ -62,7 +67,7 @@ class ThreadPool:
         """Let idle threads end; busy ones are daemons and end with the process."""
         with self._lock:
             for _ in range(self._threads):
-                self._jobs.put(None)
+                self._tickets.put(False)
 
     def _spawn(self) -> None:
         thread = threading.Thread(target=self._run, name=f"{self._name}-{self._threads + 1}", daemon=True)
@@ -81,12 +86,14 @@ class ThreadPool:
                     self._threads -= 1
                     return
                 self._idle += 1
-            job = self._jobs.get()
+            goes_on = self._tickets.get()
             with self._lock:
                 self._idle -= 1
-                if job is None:
+                if not goes_on:
                     self._threads -= 1
                     return
                 self._waiting -= 1
+                job = self._jobs.pop()
+            assert job is not None, "a ticket has its job"
             job()
             del job  # a parked thread must pin nothing of what it ran

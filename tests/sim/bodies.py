@@ -24,6 +24,7 @@ from stepwell.actors.runner.attempts import Attempt, Attempts
 from stepwell.actors.runner.gates import Gates
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
+from stepwell.core.limits import Limits
 from stepwell.flow.attempt import copied_arguments, failure_of
 from stepwell.flow.context import running_step
 
@@ -92,7 +93,7 @@ class SimRunner:
         self._ledger = ledger
         self._shard = shard
         self._box = box
-        self._attempts = Attempts(holdings, self._submit, Gates(steps), box)
+        self._attempts = Attempts(holdings, self._submit, Gates(steps, Limits().processes), box)
         self.adopt = self._attempts.adopt
         self.withdraw = self._attempts.withdraw
         self.settle = self._attempts.settle

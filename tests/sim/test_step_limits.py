@@ -10,6 +10,7 @@ from sim.harness import World
 
 from stepwell import Retry, flow, gather, sleep, step
 from stepwell.actors import store_events
+from stepwell.actors.admission import BURST
 from stepwell.core.limits import Limits
 
 MakeWorld = Callable[..., World]
@@ -154,7 +155,7 @@ def test_five_thousand_overdue_executions_are_ramped_never_run_more_steps_than_m
     back = world.clock.monotonic()
     shard = world.shard(limits=Limits(running=3000, steps=400))
     world.settle()
-    assert len(shard.in_memory) == 500, "the first of the herd"
+    assert len(shard.in_memory) == BURST, "the first of the herd"
     world.run(lambda: count(world, "completed") == 5000)
     assert most_at_once(world.ledger.runs) <= 400
     assert len(world.ledger.runs) == 5000

@@ -29,6 +29,10 @@ async def narrow() -> None: ...
 def narrow_sync() -> None: ...
 
 
+@step(isolation="process")
+async def apart() -> None: ...
+
+
 class Box:
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -40,14 +44,14 @@ class Box:
 class Stage:
     """Attempts whose bodies are what the test says; `going` are those that were handed to the runner, in order."""
 
-    def __init__(self, bodies: int = 100) -> None:
+    def __init__(self, bodies: int = 100, processes: int = 100) -> None:
         holdings = Holdings(lambda: 0.0)
         holdings.hold(Grant(0, 1, "lease", True, 0), 1e9)
         self.box = Box()
         self.going: list[str] = []
         self.taken: dict[str, Attempt] = {}
         self.refuse: set[str] = set()
-        self.attempts = Attempts(holdings, self._submit, Gates(bodies))
+        self.attempts = Attempts(holdings, self._submit, Gates(bodies, processes))
 
     def _submit(self, attempt: Attempt) -> bool:
         name = attempt.order.context.execution_id
@@ -105,6 +109,18 @@ def test_flows_take_turns_where_all_bodies_are_taken() -> None:
     stage.end("a0")
     stage.end("a1")
     assert stage.going == ["a0", "a1", "b"]
+
+
+def test_flows_take_turns_where_all_processes_are_taken() -> None:
+    stage = Stage(bodies=1, processes=2)
+    for n in range(100):
+        stage.ask(apart, f"a{n}", flow="a")
+    stage.ask(apart, "b", flow="b")
+    stage.ask(plain, "p")
+    assert stage.going == ["a0", "a1", "p"]
+    stage.end("a0")
+    stage.end("a1")
+    assert stage.going[-2:] == ["a2", "b"]
 
 
 def test_sync_bodies_and_those_of_the_lane_take_no_place_on_the_loop() -> None:

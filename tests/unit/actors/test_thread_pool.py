@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -91,4 +92,22 @@ def test_a_thread_that_is_given_up_is_replaced_until_it_comes_back() -> None:
     while pool._threads > 1:  # the surplus thread ends after its next job
         pass
     assert pool.given_up == 0
+    pool.stop()
+
+
+def test_flows_take_turns_for_threads() -> None:
+    pool = ThreadPool(1, "test")
+    jobs = Jobs(pool)
+    order: list[str] = []
+    done = threading.Event()
+    jobs.submit(1)
+    jobs.wait_begun(1)
+    for n in range(3):
+        pool.submit(partial(order.append, f"a{n}"), "a")
+    pool.submit(lambda: order.append("b"), "b")
+    pool.submit(done.set, "c")
+    pool.submit(lambda: order.append("last"), "a")
+    jobs.gate.set()
+    assert done.wait(HANG_SECONDS)
+    assert order[:2] == ["a0", "b"]
     pool.stop()
