@@ -154,7 +154,7 @@ class Fleet:
         now = self._monotonic()
         for slot in self.slots:
             if slot.state == "waiting":
-                slot.state = "ended"
+                slot.state, slot.due = "ended", None
             elif slot.handle is not None and slot.state != "ending":
                 slot.state = "ending"
                 slot.kill_at = now + grace + ENDING_SECONDS

@@ -180,6 +180,7 @@ class TestDrain:
     def test_nobody_comes_back(self, scene: Scene) -> None:
         scene.dies(0)
         scene.fleet.drain(30.0)
+        assert scene.fleet.due is None, "nothing is to be done at that time any more"
         scene.later(60)
         assert len(scene.processes) == 2
         assert scene.slots[0].state == "ended"
