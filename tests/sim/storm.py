@@ -13,6 +13,7 @@ from sim.harness import ShardDied, SimShard, World
 
 from stepwell import Retry, StepFailed, current_step, flow, gather, sleep, step, wait_for
 from stepwell.actors import messages as m
+from stepwell.core.status import PARK_KILLS_SHARD
 from stepwell.store.requests import Commit, Request
 
 Plan = list[Any]
@@ -115,6 +116,7 @@ class Storm:
         world = self.world
         world.weather.down = False
         world.weather.lose.clear()
+        world.doomed = False
         if not world.shards:
             world.shard()
         for shard in world.shards:
@@ -127,6 +129,10 @@ class Storm:
             if not open_ids:
                 return
             for execution_id in open_ids:
+                if world.status(execution_id) == "parked":
+                    self.faults.append("parked by strikes")
+                    assert world.show(execution_id)["error"]["type"] == PARK_KILLS_SHARD
+                    self.commands.append(world.retry(execution_id))
                 for name in ("red", "blue"):
                     self.commands.append(world.signal(execution_id, name, name.upper()))
         raise AssertionError(f"they never end: {[(i, world.show(i)['open']) for i in open_ids]}")
@@ -149,7 +155,7 @@ class Storm:
     def _acts(self) -> list[Any]:
         often = [self._nothing] * 4 + [self._start] * 2 + [self._signal] * 3
         return [*often, self._cancel, self._retry, self._crash, self._down, self._forget_actor, self._break_actor,
-                self._vanish_lease, self._forget_scripts, self._lose]  # fmt: skip
+                self._vanish_lease, self._forget_scripts, self._lose, self._doom]  # fmt: skip
 
     def _nothing(self) -> None:
         self.world.weather.down = False
@@ -182,6 +188,12 @@ class Storm:
         if self.world.shards and self.chance.random() < 0.5:
             self.faults.append("crash")
             self.world.crash()
+
+    def _doom(self) -> None:
+        """The shard dies in somebody's turn; its parent strikes whoever that was."""
+        if self.chance.random() < 0.5:
+            self.faults.append("crash in a turn")
+            self.world.doomed = True
 
     def _down(self) -> None:
         self.faults.append("down")
