@@ -68,7 +68,6 @@ class ShardProcess:
         self._orders: SimpleQueue[c.ToShard | str] = SimpleQueue()  # a str: why a part of the shard failed
         self._words: SimpleQueue[c.ToParent | None] = SimpleQueue()
         self._in_trouble = threading.Event()
-        self._hurry = threading.Event()
         self._hosted: Hosted | None = None
         self._speaker = threading.Thread(target=self._speak, name="stepwell-says", daemon=True)
 
@@ -121,7 +120,7 @@ class ShardProcess:
             self._say(c.Failed("ShardFailed", order))
         left = 0
         try:
-            left = hosted.shard.drain(order.grace if isinstance(order, c.Drain) else 0.0, self._hurry)
+            left = hosted.shard.drain(order.grace if isinstance(order, c.Drain) else 0.0, threading.Event())
         finally:
             hosted.shard.stop()
         self._say(c.Collected(families_of(hosted.telemetry.registry)))
@@ -138,10 +137,13 @@ class ShardProcess:
 
     def _listen(self) -> None:
         receiver = c.Receiver(self._hears, c.to_shard())
-        while not receiver.ended:
-            for message in receiver.receive():
-                self._heard(message)
-        process.kill_group(os.getpid())  # the parent is gone
+        try:
+            while not receiver.ended:
+                for message in receiver.receive():
+                    self._heard(message)
+        except Exception:
+            logger.critical("the shard can't hear its parent any more", exc_info=True)
+        process.kill_group(os.getpid())  # the parent is gone, or as good as gone
 
     def _heard(self, message: c.ToShard) -> None:
         hosted = self._hosted
@@ -151,8 +153,6 @@ class ShardProcess:
             case c.Hurry():
                 if hosted is not None:
                     hosted.shard.hurry()
-            case c.Stop():
-                self._hurry.set()
             case _:
                 self._orders.put(message)
 

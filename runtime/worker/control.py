@@ -31,7 +31,6 @@ __all__ = [
     "Pulse",
     "Receiver",
     "Started",
-    "Stop",
     "ToParent",
     "ToShard",
     "Trouble",
@@ -86,10 +85,6 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """Take in nothing new, let running steps finish within `grace` seconds, then end."""
 
     grace: float
-
-
-class Stop(msgspec.Struct, frozen=True, tag=True):
-    """Don't wait for steps any more: a drain that is under way ends now."""
 
 
 class Collect(msgspec.Struct, frozen=True, tag=True):
@@ -152,7 +147,7 @@ class Drained(msgspec.Struct, frozen=True, tag=True):
     left: int
 
 
-ToShard: TypeAlias = Load | Begin | Hurry | Drain | Stop | Collect
+ToShard: TypeAlias = Load | Begin | Hurry | Drain | Collect
 ToParent: TypeAlias = Hello | Loaded | Started | Pulse | Trouble | Collected | Failed | Drained
 M = TypeVar("M")
 

@@ -21,7 +21,6 @@ ORDERS: list[c.ToShard] = [
     c.Begin("redis://:hunter2@db", "stepwell", 64, bytes(range(32)), 1_700_000_000_000, SETTINGS),
     c.Hurry(),
     c.Drain(2.5),
-    c.Stop(),
     c.Collect(),
 ]
 WORDS: list[c.ToParent] = [
