@@ -197,7 +197,7 @@ def test_the_asyncio_client_does_what_the_blocking_one_does(store, client, async
             assert await other.start("checkout", {"n": 1}, "e1") == "e1"
             assert await other.describe("e1") == client.describe("e1")
             assert await other.list("queued") == client.list("queued")
-            assert ([worker["id"] for worker in await other.workers()], await other.dead()) == (["w1"], [])
+            assert ([worker["id"] for worker in await other.workers()], await other.dead_letters()) == (["w1"], [])
             with pytest.raises(UnknownExecution):
                 await other.result("e9")
             with pytest.raises(TimeoutError, match="it is queued"):
