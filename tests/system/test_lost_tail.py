@@ -86,7 +86,8 @@ class Load:
 
     def _again_and_again(self, ask: Callable[[], Any]) -> Any:
         while True:
-            with contextlib.suppress(StoreError):
+            # Whose row is gone for a moment is not lost: it comes back, or is created again.
+            with contextlib.suppress(StoreError, UnknownExecution):
                 return ask()
             time.sleep(SAMPLE_SECONDS)
 
