@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import history, isolation, latency, lateness, memory, report, shards, throughput, waiting
+from benchmarks import history, isolation, latency, lateness, memory, recovery, report, shards, throughput, waiting
 from benchmarks.result import Result, Scale
 
 BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
@@ -19,6 +19,7 @@ BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
     "lateness": lateness.run,
     "waiting": waiting.run,
     "shards": shards.run,
+    "recovery": recovery.run,
 }
 
 

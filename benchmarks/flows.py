@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
+
 from stepwell import Retry, current_step, flow, sleep, step
 
-__all__ = ["ATTEMPTS", "FLOWS", "chain", "five", "stuck"]
+__all__ = ["ATTEMPTS", "FLOWS", "JOURNAL", "chain", "five", "stuck"]
+
+JOURNAL = "STEPWELL_BENCH_JOURNAL"  # the file in which the steps of `takes` say when they run
 
 ATTEMPTS = 5
 BLOB = "x" * 188  # with its quotes and key, a result of 200 bytes
@@ -101,4 +107,34 @@ async def fails_often() -> None:
     await fails()
 
 
-FLOWS = (five, five_apart, chain, stuck, rests, backs_off, naps, fails_often)
+def _note(what: str) -> None:
+    own = current_step()
+    line = f"{time.monotonic():.6f} {what} {os.getpid()} {own.execution_id} {own.path}\n"
+    file = os.open(os.environ[JOURNAL], os.O_WRONLY | os.O_APPEND)
+    os.write(file, line.encode())
+    os.close(file)
+
+
+@step
+async def takes(seconds: float) -> None:
+    """A step that takes so long, and says when it began and ended."""
+    _note("began")
+    await asyncio.sleep(seconds)
+    _note("ended")
+
+
+@flow
+async def five_naps(seconds: float) -> None:
+    """Five such steps."""
+    for _ in range(5):
+        await takes(seconds)
+
+
+@flow
+async def many_naps(seconds: float) -> None:
+    """Such steps for as long as anybody looks."""
+    for _ in range(1000):
+        await takes(seconds)
+
+
+FLOWS = (five, five_apart, chain, stuck, rests, backs_off, naps, fails_often, five_naps, many_naps)

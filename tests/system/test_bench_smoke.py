@@ -39,6 +39,7 @@ def test_a_quick_run_measures_everything_and_writes_it_down(processes: Any, tmp_
         "lateness",
         "waiting",
         "shards",
+        "recovery",
     ]
     rows = [row for result in whole["results"] for row in result["rows"]]
     assert len(rows) > 20
