@@ -133,7 +133,7 @@ class ExecutionActor(PooledActor):
         elif isinstance(message, m.Stay):
             self._told_to_stay()
         elif isinstance(message, m.StopGranted) and self._held_back is not None:
-            self._forget()
+            self._handle(message)
         elif self._in_flight is not None or self._later or self._held_back is not None:
             self._postpone(message)
         else:

@@ -95,7 +95,7 @@ class Leases:
         self._look_due = 0.0
         self._eager_until = 0.0
         self._retry_at = 0.0  # after a failed round: nobody may hurry it
-        self._warned = False
+        self._failing_since: float | None = None
         self._handovers = Handovers()
         self._turn = 0  # tells the handovers of a partition apart
         self._turns: dict[int, int] = {}
@@ -150,6 +150,12 @@ class Leases:
         """Whether there is nothing for this shard: there are more shards than partitions."""
         return not self._membership.wanted and not self._holdings.partitions()
 
+    @property
+    def seconds_in_trouble(self) -> float:
+        """For how long no round has succeeded; 0 if the last one did."""
+        since = self._failing_since
+        return 0.0 if since is None else self._clock.monotonic() - since
+
     def run_once(self) -> None:
         """Wait until something is due, then do it."""
         wait = self.next_at - self._clock.monotonic()
@@ -190,13 +196,14 @@ class Leases:
         except StoreError as error:
             if self._released:
                 return False
-            if not self._warned:
+            now = self._clock.monotonic()
+            if self._failing_since is None:
                 logger.warning("leases can't be renewed (%s); trying again every %g s", error, RETRY_SECONDS)
-            self._warned = True
-            self._due = self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+                self._failing_since = now
+            self._due = self._retry_at = now + RETRY_SECONDS
             self._on_trouble()
             return False
-        self._warned = False
+        self._failing_since = None
         self._retry_at = 0.0
         return True
 

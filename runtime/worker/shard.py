@@ -267,12 +267,15 @@ class RunningShard:
         return left
 
     def _hand_over(self, deadline: float, hurry: threading.Event) -> None:
-        """Wait until others have all partitions, as far as that takes no longer than it may."""
-        lease_loop = self._loops[2]
-        while self.holdings.partitions() and lease_loop.is_alive and not hurry.is_set():
-            if self.clock.monotonic() >= deadline:
-                break
-            hurry.wait(0.02)
+        """Wait until others have all partitions, as long as that may take and anything can come of it."""
+        while self.holdings.partitions() and self._can_hand_over():
+            if hurry.wait(0.02) or self.clock.monotonic() >= deadline:
+                return
+
+    def _can_hand_over(self) -> bool:
+        """Not without all parts of the shard; without Redis only as long as steps run, whose end it may see again."""
+        parts_live = self.scheduler.is_alive and all(loop.is_alive for loop in self._loops)
+        return parts_live and (self._leases.seconds_in_trouble < FLUSH_SECONDS or self.runner.running > 0)
 
     def stop(self) -> None:
         """End all threads and give the partitions back, whatever has failed before; nothing counts as interrupted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +18,10 @@ from redis.retry import Retry
 from stepwell import flow, step
 from stepwell.actors.bus import Bus
 from stepwell.core.limits import Limits
+from stepwell.core.ownership import Member
 from stepwell.flow.registry import Registry
 from stepwell.store import scripts
+from stepwell.store.link import LinkDown
 from stepwell.store.namespace import open_namespace
 from stepwell.worker import shard as shard_module
 from stepwell.worker.shard import RunningShard, ShardParts
@@ -202,3 +205,27 @@ def test_partitions_are_given_back_also_where_the_threads_do_not_end_well(
     shard._gone.set()
     shard.mirror.wake()
     shard.runner.stop(1.0)
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("lacks", ["scheduler", "redis"])
+def test_a_drain_does_not_wait_for_heirs_where_nothing_can_be_handed_over(
+    stage: Stage, lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = stage.shard
+    shard.start()
+    host = "elsewhere,boot,1,1"
+    now = shard._members.read().server_ms
+    shard._members.beat("other/0", Member(now, "i", host))
+    shard._leases.hurry()
+    deadline = time.monotonic() + HANG_SECONDS
+    while not shard._leases.has_heirs and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    if lacks == "scheduler":
+        shard.scheduler.stop(HANG_SECONDS)
+    else:
+        monkeypatch.setattr(shard_module, "FLUSH_SECONDS", 0.05)
+        monkeypatch.setattr(shard._members, "read", lambda: (_ for _ in ()).throw(LinkDown("away")))
+    assert shard.drain(1e6, threading.Event()) == 0
+    monkeypatch.undo()
+    shard.stop()
