@@ -12,18 +12,19 @@ import pytest
 import redis
 from system.support.cluster import Cluster
 from system.support.effects import EffectReceiver
+from system.support.sentinels import Watched
 from system.support.servers import Server
 from system.support.stage import Stage
-from system.support.storm import SHORT_SECONDS, ServerFaults, Storm
+from system.support.storm import SHORT_SECONDS, ServerFaults, Storm, persist
 
 SEED = int(os.environ.get("STEPWELL_TEST_STORM_SEED", "20261129"))
 SECONDS = float(os.environ.get("STEPWELL_TEST_STORM_SECONDS", "60"))
 
 
-def weather(stage: Stage, faults: ServerFaults, seconds: float) -> None:
+def weather(stage: Stage, faults: ServerFaults, seconds: float, *options: str) -> None:
     """Let a storm pass over a stage, and look whether all came out right."""
     with EffectReceiver() as receiver:
-        storm = Storm(stage, receiver, faults, SEED, seconds)
+        storm = Storm(stage, receiver, faults, SEED, seconds, options=options)
         storm.blow()
         storm.check()
         print(storm.told)
@@ -70,3 +71,23 @@ def test_a_short_storm_over_a_cluster_loses_nothing_and_doubles_nothing(cluster_
         cut_connections(node.admin for node in cluster.nodes)
 
     weather(cluster_stage, ServerFaults(restart, reset), SHORT_SECONDS)
+
+
+@pytest.mark.pain(11)
+@pytest.mark.hang_limit(600)
+def test_a_short_storm_with_failovers_loses_nothing_and_doubles_nothing(
+    sentinel_stage: Stage, watched: Watched
+) -> None:
+    def in_step() -> bool:
+        with watched.primary.admin() as admin:
+            return bool(admin.info("replication").get("slave0", {}).get("state") == "online")
+
+    def fail_over() -> None:
+        """A worker that comes back finds a replica: without one it refuses to start with that durability."""
+        watched.fail_over()
+        sentinel_stage.eventually(lambda: persist(in_step), "the former primary is a replica in step")
+
+    def reset() -> None:
+        cut_connections([watched.primary.admin])
+
+    weather(sentinel_stage, ServerFaults(fail_over, reset, forgets=True), SHORT_SECONDS, "--durability", "replicated")

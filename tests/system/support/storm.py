@@ -41,6 +41,8 @@ class ServerFaults:
 
     restart: Callable[[], None]
     reset: Callable[[], None]
+    forgets: bool = False
+    """Whether it may lose what it has acknowledged, so that starts are repeated as their senders would have to."""
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Storm:
     seed: int
     seconds: float = SHORT_SECONDS
     executions: int = 300
+    options: tuple[str, ...] = ()  # of the workers
     workers: list[WorkerProcess] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     frozen: list[tuple[float, list[int]]] = field(default_factory=list)
@@ -146,6 +149,8 @@ class Storm:
 
             def all_ended() -> bool:
                 self._replace_dead()
+                if self.server.forgets:
+                    self._start(range(self.executions))
                 return len(persist(lambda: client.list("completed", limit=2 * self.executions))) >= self.executions
 
             self.stage.eventually(all_ended, f"all have completed after {self.done}", CALM_SECONDS)
@@ -153,21 +158,24 @@ class Storm:
     # Work.
 
     def _worker(self) -> WorkerProcess:
-        return self.stage.worker("--shards", str(SHARDS), flows=FLOWS)
+        return self.stage.worker("--shards", str(SHARDS), *self.options, flows=FLOWS)
 
     def _start_until(self, count: int) -> None:
+        self._start(range(self.started, count))
+        self.started = count
+
+    def _start(self, numbers: range) -> None:
         """Every third by the ingress, as another language would."""
         given = {"url": self.receiver.url}
         with self.stage.client() as client, self.stage.server() as server:
             link = Link(server, KEYS, Scripts())
-            for number in range(self.started, count):
+            for number in numbers:
                 name = f"v{number}"
                 if number % 3:
                     persist(lambda name=name: client.start("voyage", given, name, unchecked=True))
                 else:
                     entry = ["type", "start", "flow", "voyage", "id", name, "input", json.dumps(given)]
                     persist(lambda entry=entry: link.call([["XADD", KEYS.ingress, "*", *entry]]))
-        self.started = count
 
     # Judgement.
 
