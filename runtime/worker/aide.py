@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from stepwell.actors.blackbox import read_box
 from stepwell.store.namespace import Namespace
 from stepwell.worker import control as c
 from stepwell.worker.background import Background
+from stepwell.worker.boxes import BoxFolder
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.examination import Examination, remove_box
 from stepwell.worker.fleet import Fleet
@@ -40,7 +39,7 @@ class ParentsAide:
         self._log = log
         self._config = config
         self._post = post
-        self._boxes = Path(tempfile.mkdtemp(prefix="stepwell-boxes-"))
+        self._boxes = BoxFolder()
         self._hangs = Hangs()
         self._examiner = Background("stepwell-examiner", post)
         self._reviver = Background("stepwell-reviver", post)
@@ -90,7 +89,7 @@ class ParentsAide:
 
     def close(self) -> None:
         """Remove the boxes."""
-        shutil.rmtree(self._boxes, ignore_errors=True)
+        self._boxes.close()
 
     def _send_begin(self, slot: Slot, handle: Handle) -> None:
         station, namespace = self._station, self._namespace
@@ -113,4 +112,4 @@ class ParentsAide:
             self.fleet.replace(Cause("failed", "the embedded server was started again at another place"))
 
     def _box(self, slot: Slot) -> Path:
-        return self._boxes / f"{slot.index}-{slot.life}"
+        return self._boxes.box(slot.index, slot.life)
