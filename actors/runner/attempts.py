@@ -9,7 +9,8 @@ when there are more than the limits let is decided by `Gates`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from stepwell.actors.blackbox import NO_BOX, BlackBox
@@ -81,7 +82,7 @@ class Attempts:
     def ask(self, order: StepOrder, ref: AnyRef) -> bool:
         """Ask for an attempt; its outcome goes to `ref`. True if it is a new one that will be run."""
         key = (order.context.execution_id, order.context.path)
-        ready: list[Attempt] = []
+        ready: Sequence[Attempt] = ()
         with self._lock:
             if self._closed:
                 return False
@@ -101,17 +102,20 @@ class Attempts:
                 ready = self._take_out(key, current)
             attempt = self._by_path[key] = Attempt(order, ref)
             self._active += 1
-            if self._gates.enter(attempt):
-                ready.append(attempt)
-        self._launch(ready)
+            enters = self._gates.enter(attempt)
+        if ready:
+            self._launch(ready)
+        if enters and not self._submit(attempt):
+            self.hold_back(attempt)
         return True
 
-    def _launch(self, ready: list[Attempt]) -> None:
+    def _launch(self, ready: Sequence[Attempt]) -> None:
         """Get them going. One that can't be now makes room for the next."""
-        while ready:
-            attempt = ready.pop(0)
+        waiting = deque(ready)
+        while waiting:
+            attempt = waiting.popleft()
             if not self._submit(attempt):
-                ready += self._end(attempt)
+                waiting += self._end(attempt)
                 attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number))
 
     def adopt(self, execution_id: str, path: str, number: int, ref: AnyRef) -> bool:
@@ -191,7 +195,8 @@ class Attempts:
             idle = self._idle()
             # Told under the lock: who adopts the attempt now must not be told twice.
             attempt.ref.tell(outcome)
-        self._launch(ready)
+        if ready:
+            self._launch(ready)
         if then is not None:
             self.ask(*then)
         if idle is not None:
@@ -208,7 +213,7 @@ class Attempts:
         if idle is not None:
             idle()
 
-    def _end(self, attempt: Attempt) -> list[Attempt]:
+    def _end(self, attempt: Attempt) -> Sequence[Attempt]:
         """It has ended without an outcome. Whose turn it is now."""
         with self._lock:
             order = attempt.order
@@ -227,7 +232,7 @@ class Attempts:
             idle()
         return ready
 
-    def _take_out(self, key: tuple[str, str], attempt: Attempt) -> list[Attempt]:
+    def _take_out(self, key: tuple[str, str], attempt: Attempt) -> Sequence[Attempt]:
         """It shall not begin. Whose turn it is now."""
         attempt.withdrawn = True
         if attempt.outcome is None:
