@@ -129,7 +129,7 @@ class Mirror:
         """What is due to be sent again, but no more than half a batch: it must not crowd out what is new."""
         if not self._again or self._monotonic() < self._again_at:
             return []
-        half = BATCH_REQUESTS_MAX // 2
+        half = max(1, BATCH_REQUESTS_MAX // 2)
         batch, self._again = self._again[:half], self._again[half:]
         return batch
 

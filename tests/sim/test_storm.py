@@ -42,7 +42,7 @@ def test_a_seed_replays_exactly(make_world: MakeWorld, monkeypatch: pytest.Monke
 
 def test_the_storms_bring_every_kind_of_fault(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     faults: set[str] = set()
-    for seed in range(12):
+    for seed in range(24):
         faults.update(storm_of(make_world, monkeypatch, seed).faults)
     crashes = {"crash", "crash at a commit", "crash in a turn"}
     assert faults >= {*crashes, "down", "lost read", "lease", "passivate", "rebuild"}
