@@ -143,4 +143,6 @@ def _place(error: BaseException) -> str:
 
 
 def _is_in(filename: str, folders: Iterable[Path]) -> bool:
-    return filename.startswith("<") or any(Path(filename).is_relative_to(folder) for folder in folders)
+    # A checkout, a venv or all of Python may lie behind a link, and be imported by either name.
+    path = Path(filename).resolve()
+    return filename.startswith("<") or any(path.is_relative_to(folder.resolve()) for folder in folders)

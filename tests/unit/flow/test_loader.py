@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from stepwell import flow, step
 from stepwell.core.errors import DefinitionError, FlowLoadError
+from stepwell.flow import loader
 from stepwell.flow.loader import load
 from stepwell.flow.registry import Registry
 
@@ -128,6 +130,31 @@ def test_an_error_in_an_imported_neighbour_is_placed_there(write: Write) -> None
     neighbour = write("faulty_helpers.py", "\n\n1 / 0\n")
     write("innocent_flows.py", "import faulty_helpers\n")
     assert f"line 3 of {neighbour}: ZeroDivisionError: division by zero" in refusal("innocent_flows.py")
+
+
+@pytest.mark.parametrize(("imported", "installed"), [("real", "linked"), ("linked", "real"), ("linked", "linked")])
+def test_what_a_library_behind_a_link_raises_is_placed_where_it_was_called(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported: str, installed: str
+) -> None:
+    write("real/strict_library.py", "def checked():\n    raise ValueError('no')\n")
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    paths = sysconfig.get_paths()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {**paths, "purelib": str(tmp_path / installed)})
+    monkeypatch.syspath_prepend(tmp_path / imported)
+    file = write("calling_flows.py", "import strict_library\n\nstrict_library.checked()\n")
+    assert f"line 3 of {file}: ValueError: no" in refusal("calling_flows.py")
+
+
+@pytest.mark.parametrize("behind_a_link", [False, True])
+def test_what_stepwell_itself_raises_is_placed_where_it_was_called(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind_a_link: bool
+) -> None:
+    ours = Path(loader.__file__).parents[1]
+    (tmp_path / "linked").symlink_to(ours)
+    place = tmp_path / "linked" if behind_a_link else ours.resolve()
+    monkeypatch.setattr(loader, "__file__", str(place / "flow" / "loader.py"))
+    file = write("broken_flows.py", "from stepwell import flow\n\n@flow\ndef checkout(): ...\n")
+    assert f"line 3 of {file}: DefinitionError" in refusal("broken_flows.py")
 
 
 def test_credentials_in_an_import_error_are_hidden(write: Write) -> None:
