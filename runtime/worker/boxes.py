@@ -11,23 +11,18 @@ from typing import Final
 
 __all__ = ["BoxFolder"]
 
-_PREFIX: Final = "stepwell-boxes-"
-_LOCK: Final = "lock"
+_PREFIX: Final = "stepwell-box-"
 
 
 class BoxFolder:
     """Made with the object, gone with `close`. Folders that killed workers of this user have left are removed: the
-    kernel has freed their locks."""
+    kernel has freed their locks. The lock is on the folder itself, so there is no moment in which a kill leaves one
+    that nobody would ever remove."""
 
     def __init__(self, root: Path | None = None) -> None:
         root = Path(tempfile.gettempdir()) if root is None else root
         _clear(root)
-        self._path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
-        # It has its name once it is held: whoever clears away in that moment must not take the folder for a dead one's.
-        draft = self._path / f"{_LOCK}.new"
-        self._lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        draft.rename(self._path / _LOCK)
+        self._path, self._lock = _made(root)
 
     def box(self, index: int, life: int) -> Path:
         """The file of a shard's process."""
@@ -41,16 +36,39 @@ class BoxFolder:
             self._lock = -1
 
 
+def _made(root: Path) -> tuple[Path, int]:
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
+        try:
+            lock = _open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # whoever clears away just now took it for a dead worker's
+            os.close(lock)
+            continue
+        except OSError:  # no locks on this file system: nobody can clear away there either
+            return path, lock
+        if path.exists():
+            return path, lock
+        os.close(lock)
+
+
 def _clear(root: Path) -> None:
     for folder in root.glob(f"{_PREFIX}*"):
         try:
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:  # another user's, or one that is being made or removed just now
+            lock = _open(folder)
+        except OSError:  # another user's, none of ours, or one that is being removed just now
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
+        except OSError:  # its worker lives
             continue
         finally:
             os.close(lock)
+
+
+def _open(folder: Path) -> int:
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
