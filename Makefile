@@ -7,6 +7,7 @@ BIN := .venv/bin
 LINT := .venv-lint/bin
 TREE := .lint/tree
 SOURCES := runtime actors metrics tests benchmarks examples
+REAPED := $(BIN)/python tests/reaper.py $(BIN)/python
 FAST := $(wildcard tests/unit tests/conformance tests/sim tests/docs tests/test_*.py)
 
 .PHONY: help demo test test-mutants test-system bench lint clean
@@ -24,10 +25,10 @@ demo: .venv/ready
 	@$(BIN)/stepwell demo
 
 test: .venv/ready
-	@$(BIN)/python -m pytest -q $(FAST) $(PYTEST_ARGS)
+	@$(REAPED) -m pytest -q $(FAST) $(PYTEST_ARGS)
 
 test-mutants: .venv/ready
-	@$(BIN)/python tests/mutants/run.py $(MUTANTS)
+	@$(REAPED) tests/mutants/run.py $(MUTANTS)
 
 # Conformance runs again here, on Debian's Redis and on a 6.2 where a wheel of one exists.
 test-system: .venv/ready .venv/redis62
@@ -35,7 +36,7 @@ test-system: .venv/ready .venv/redis62
 	echo "redis-server: $${STEPWELL_TEST_REDIS_SERVER:-none on PATH}; Redis 6.2: $${STEPWELL_TEST_REDIS_62:-no wheel for this platform}"; \
 	[ -n "$$STEPWELL_TEST_REDIS_SERVER" ] || unset STEPWELL_TEST_REDIS_SERVER; \
 	[ -n "$$STEPWELL_TEST_REDIS_62" ] || unset STEPWELL_TEST_REDIS_62; \
-	$(BIN)/python -m pytest -q tests/system tests/conformance $(PYTEST_ARGS)
+	$(REAPED) -m pytest -q tests/system tests/conformance $(PYTEST_ARGS)
 
 bench: .venv/ready
 	@$(BIN)/python -m benchmarks

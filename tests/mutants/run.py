@@ -9,6 +9,8 @@ Exit 1 if a mutant survives, if its `old` no longer fits, or if a test fails wit
 
 from __future__ import annotations
 
+import compileall
+import importlib.util
 import os
 import re
 import shutil
@@ -25,6 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
+REAPER = ROOT / "tests" / "reaper.py"
 PACKAGES = {"runtime": "", "actors": "actors", "metrics": "metrics"}  # folder -> place below `stepwell`
 HANG_SECONDS = 60
 BASELINE_SECONDS = 300
@@ -88,16 +91,17 @@ def problem_of(mutant: Mutant) -> str:
     return f"no such test file: {', '.join(missing)}" if missing else ""
 
 
-def judge(mutant: Mutant) -> Verdict:
-    """Run the mutant's tests on a mutated copy."""
+def judge(mutant: Mutant, sound: Path) -> Verdict:
+    """Run the mutant's tests on a mutated copy of the sound product."""
     problem = problem_of(mutant)
     if problem:
         return Verdict(mutant, problem)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        copy_product(Path(folder))
+        shutil.copytree(sound / "stepwell", Path(folder) / "stepwell")
         place = PACKAGES[mutant.file.partition("/")[0]]
         target = Path(folder) / "stepwell" / place / mutant.file.partition("/")[2]
+        Path(importlib.util.cache_from_source(str(target))).unlink(missing_ok=True)
         target.write_text(target.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
         code, said = run_tests(mutant.tests, Path(folder), HANG_SECONDS)
     seconds = time.monotonic() - began
@@ -110,10 +114,11 @@ def judge(mutant: Mutant) -> Verdict:
 
 
 def copy_product(site: Path) -> None:
-    """Put the product below `site` as it is installed."""
+    """Put the product below `site` as it is installed, compiled."""
     for folder, place in PACKAGES.items():
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, site / "stepwell" / place, ignore=ignore, dirs_exist_ok=True)
+    compileall.compile_dir(site, quiet=2)
 
 
 def run_tests(tests: Iterable[str], site: Path, limit: float) -> tuple[int | None, str]:
@@ -121,35 +126,27 @@ def run_tests(tests: Iterable[str], site: Path, limit: float) -> tuple[int | Non
     scratch = site / "tmp"
     scratch.mkdir()
     env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(scratch)}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider", *tests]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider", *tests]
+    # A mutated product may leave a server or a step's process behind, and a hung one leaves all it has.
+    command = [sys.executable, str(REAPER), *pytest]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
         try:
-            code = subprocess.run(command, cwd=ROOT, env=env, stdout=out, stderr=out, timeout=limit).returncode
+            code: int | None = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            end_what_is_left(scratch)
+            process.terminate()
+            process.wait()
         out.seek(0)
         return code, "\n".join(out.read().splitlines()[-40:])
 
 
-def end_what_is_left(folder: Path) -> None:
-    """A mutated product may leave a server behind: kill the processes that work below the folder (Linux)."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "cwd").readlink().is_relative_to(folder):
-                os.kill(int(process.name), signal.SIGKILL)
-        except OSError:
-            continue  # it has ended, or is not ours
-
-
-def baseline(mutants: list[Mutant]) -> str:
+def baseline(mutants: list[Mutant], sound: Path) -> str:
     """What fails without any mutant; empty if all is well."""
     tests = dict.fromkeys(test for mutant in mutants for test in mutant.tests)
-    with tempfile.TemporaryDirectory(prefix="mutant-none-") as folder:
-        copy_product(Path(folder))
-        code, said = run_tests(tests, Path(folder), BASELINE_SECONDS)
-    return "" if code == 0 else said
+    code, said = run_tests(tests, sound, BASELINE_SECONDS) if tests else (0, "")
+    return "" if code == 0 else said or "they hang"
 
 
 def main(arguments: list[str]) -> int:
@@ -160,25 +157,39 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(error)
         return 1
-    sound = [mutant for mutant in mutants if not problem_of(mutant)]
-    failing = baseline(sound) if sound else ""
-    if failing:
-        print(f"tests fail without any mutant:\n{failing}\n0 passed, {len(mutants)} failed")
-        return 1
-    bad = 0
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for verdict in pool.map(judge, mutants):
-            bad += bool(verdict.problem)
-            mutant = verdict.mutant
-            word = "SURVIVED" if verdict.problem else "caught"
-            pains = ",".join(map(str, mutant.pains))
-            print(f"{word:<8} {pains:>7} {verdict.seconds:5.1f} s  {mutant.name}: {verdict.problem or mutant.why}")
-            if verbose and not verdict.problem:
-                said = [line for line in verdict.shown.splitlines() if line.startswith(("E  ", "FAILED", "its tests"))]
-                print("\n".join(f"{'':26}{line[:160]}" for line in said[-6:]))
-            sys.stdout.flush()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the copies are removed
+    with tempfile.TemporaryDirectory(prefix="mutant-none-") as folder:
+        sound = Path(folder)
+        copy_product(sound)
+        began = time.monotonic()
+        failing = baseline([mutant for mutant in mutants if not problem_of(mutant)], sound)
+        if failing:
+            print(f"tests fail without any mutant:\n{failing}\n0 passed, {len(mutants)} failed")
+            return 1
+        print(f"all tests pass without mutants ({time.monotonic() - began:.0f} s)", flush=True)
+        bad = 0
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            try:
+                for verdict in pool.map(lambda mutant: judge(mutant, sound), mutants):
+                    report(verdict, verbose)
+                    bad += bool(verdict.problem)
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     print(f"{len(mutants) - bad} passed, {bad} failed")
     return 1 if bad else 0
+
+
+def report(verdict: Verdict, verbose: bool) -> None:
+    """Say what became of a mutant."""
+    mutant = verdict.mutant
+    word = "SURVIVED" if verdict.problem else "caught"
+    pains = ",".join(map(str, mutant.pains))
+    print(f"{word:<8} {pains:>7} {verdict.seconds:5.1f} s  {mutant.name}: {verdict.problem or mutant.why}")
+    if verbose and not verdict.problem:
+        said = [line for line in verdict.shown.splitlines() if line.startswith(("E  ", "FAILED", "its tests"))]
+        print("\n".join(f"{'':26}{line[:160]}" for line in said[-6:]))
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
