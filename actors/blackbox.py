@@ -80,7 +80,7 @@ class BlackBox:
         """A box in a new file at `path`; an older one there is replaced.
 
         Raises:
-            OSError: the file can't be made.
+            OSError: the file can't be made, or not in full.
         """
         fault_path(path).unlink(missing_ok=True)
         path.unlink(missing_ok=True)
@@ -88,8 +88,13 @@ class BlackBox:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             # Written in full: a hole that a full disk can't fill would be a fatal signal later.
-            os.write(fd, bytes(size))
+            missing = memoryview(bytes(size))
+            while missing:
+                missing = missing[os.write(fd, missing) :]
             buffer = mmap.mmap(fd, size)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
         finally:
             os.close(fd)
         box = cls(buffer, os.urandom(16), slots)
@@ -181,9 +186,15 @@ class BlackBox:
         _THREAD(self._bytes, THREADS_AT + 8, threading.get_ident())
 
     def catch_faults(self) -> None:
-        """Let the interpreter write where a fatal signal was met: it tells which thread it was. For the process."""
+        """Let the interpreter write where a fatal signal was met: it tells which thread it was. For the process.
+
+        Where the file can't be made, it is not told.
+        """
         if self._faults is not None:
-            self._fault_fd = os.open(self._faults, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            try:
+                self._fault_fd = os.open(self._faults, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            except OSError:
+                return
             # Of all threads, for only then it says which one is the current one.
             faulthandler.enable(self._fault_fd, all_threads=True)
 

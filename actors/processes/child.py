@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import ctypes
 import logging
 import os
 import select
@@ -19,6 +18,7 @@ from types import FrameType
 import setproctitle
 
 from stepwell.actors.processes import code, wire
+from stepwell.actors.processes.bereavement import hear_of_parents_end
 from stepwell.core.messages import message_of
 from stepwell.core.records import Failure
 from stepwell.flow.arguments import unpack
@@ -39,6 +39,8 @@ def main(descriptor: int) -> None:
     try:
         _serve(connection)
     except BaseException:
+        if _is_alone(connection):
+            _end_group()  # nobody else is there to clear away what the steps have started
         # A body has closed the connection, say. Threads that it left must not keep the process.
         traceback.print_exc()
         os._exit(1)
@@ -115,6 +117,16 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
+def _is_alone(connection: socket.socket) -> bool:
+    """Whether the shard has closed its end, or is dead. False where a body has closed ours."""
+    poll = select.poll()
+    try:
+        poll.register(connection, 0)
+    except ValueError:
+        return False
+    return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
+
+
 def _end_with(connection: socket.socket) -> None:
     """Wait until the shard has closed its end, or is dead; then end, with all that the steps have started."""
     poll = select.poll()
@@ -128,19 +140,7 @@ def _end_group() -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Linux: end though a body never lets go of the interpreter, and so of the guard.
-
-    The signal of the parent's death is SIGHUP; its handler is `alarm` of the C library, called with the signal's
-    number: one second for the guard, which takes along what the steps have started, then SIGALRM ends us.
-    """
-    if sys.platform != "linux":
-        return
-    library = ctypes.CDLL(None)
-    library.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
-    library.signal.restype = ctypes.c_void_p
-    library.signal(signal.SIGHUP, ctypes.cast(library.alarm, ctypes.c_void_p))
-    pr_set_pdeathsig = 1
-    library.prctl(pr_set_pdeathsig, int(signal.SIGHUP), 0, 0, 0)
+    hear_of_parents_end()
     if os.getppid() != parent:  # it died before
         _end_group()
 

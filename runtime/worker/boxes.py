@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from stepwell.core.errors import UsageError
+
 __all__ = ["BoxFolder"]
 
 _PREFIX: Final = "stepwell-box-"
@@ -17,12 +19,21 @@ _PREFIX: Final = "stepwell-box-"
 class BoxFolder:
     """Made with the object, gone with `close`. Folders that killed workers of this user have left are removed: the
     kernel has freed their locks. The lock is on the folder itself, so there is no moment in which a kill leaves one
-    that nobody would ever remove."""
+    that nobody would ever remove; cleaners of temporary files (systemd-tmpfiles) heed it, too.
+
+    Raises:
+        UsageError: there is no temporary directory that can be written to.
+    """
 
     def __init__(self, root: Path | None = None) -> None:
-        root = Path(tempfile.gettempdir()) if root is None else root
-        _clear(root)
-        self._path, self._lock = _made(root)
+        try:
+            root = Path(tempfile.gettempdir()) if root is None else root
+            _clear(root)
+            self._path, self._lock = _made(root)
+        except OSError as error:
+            raise UsageError(
+                f"no temporary directory can be used ({error}): make room there, or set TMPDIR to one that is writable"
+            ) from error
 
     def box(self, index: int, life: int) -> Path:
         """The file of a shard's process."""

@@ -98,6 +98,8 @@ class ShardProcess:
         setup_logging(order.log.json, order.log.level, fields={"shard": str(order.index)})
         process.set_title("shard", str(order.index))
         registry = load(order.targets)
+        process.leave_signals_to_parent()  # again, both: a module may have set handlers of its own
+        process.die_with_parent(os.getppid())
         findings = [str(finding) for flow in registry for finding in lint(flow)] if order.index == 0 else []
         self._say(c.Loaded(tuple(sorted(flow.name for flow in registry)), tuple(findings)))
         begin = self._next(c.Begin)

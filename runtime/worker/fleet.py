@@ -246,6 +246,8 @@ class Fleet:
             slot.state = "ended"
             return
         self._report(slot, cause)
+        if self.draining:
+            self.failure = self.failure or f"shard {slot.name} died before it had ended: {cause.text}"
         slot.state, slot.due = "examined", self._monotonic() + EXAMINING_SECONDS
         self._aide.examine(slot)
 
@@ -260,7 +262,6 @@ class Fleet:
         slot.due = None
         if self.draining:
             slot.state = "ended"
-            self.failure = self.failure or f"shard {slot.name} died before it had ended: {slot.death.cause}"
             return
         verdict = self._rules.verdict(slot.memory)
         if verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,9 @@ from stepwell.worker.config import WorkerConfig
 from stepwell.worker.shard import RunningShard, ShardParts
 from stepwell.worker.telemetry import Telemetry
 
-__all__ = ["Hosted", "ShardSettings", "host_shard", "settings_of"]
+__all__ = ["Hosted", "ShardSettings", "box_of", "host_shard", "settings_of"]
+
+logger = logging.getLogger("stepwell.shard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def host_shard(
     subscribers: Sequence[Subscriber] = (),
     failpoints: Failpoints = NO_FAILPOINTS,
 ) -> Hosted:
-    """Build a shard; see `ShardParts`. Raises OSError where its box can't be made."""
+    """Build a shard; see `ShardParts`."""
     telemetry = Telemetry()
     shard = RunningShard(
         ShardParts(
@@ -85,8 +88,25 @@ def host_shard(
             on_dead_letter=telemetry.undelivered,
             on_trouble=on_trouble,
             failpoints=failpoints,
-            box=BlackBox.create(Path(settings.box)) if settings.box else NO_BOX,
+            box=box_of(settings),
             parent=settings.parent,
         )
     )
     return Hosted(shard, telemetry)
+
+
+def box_of(settings: ShardSettings) -> BlackBox:
+    """The shard's black box. A full disk must not keep it from its work: it goes without one then."""
+    if not settings.box:
+        return NO_BOX
+    try:
+        return BlackBox.create(Path(settings.box))
+    except OSError as error:
+        logger.warning(
+            "shard %s has no black box (%s: %s): if it hangs nobody ends it, and if it dies all its open steps count as"
+            " interrupted; make room there, or set TMPDIR, and restart the worker",
+            settings.shard_id,
+            settings.box,
+            error.strerror,
+        )
+        return NO_BOX

@@ -133,6 +133,7 @@ class Parent:
         """Let the shards load the flows, check the server, and let them run on it. Returns when all of them run, or
         when there is nothing to wait for any more, which `wait` then tells."""
         fleet = self.fleet
+        set_title("worker", "(starting)")  # the command line may hold a password
         try:
             fleet.start()
             while not fleet.had_loaded and not self._ends:
@@ -229,6 +230,7 @@ class Parent:
         if self._signal is not None:
             for _, handle in self.fleet.living():
                 kill_group(handle.pid)
+            self._aide.close()
             os._exit(128 + number)
         self._signal = number
         self._loop.wake()

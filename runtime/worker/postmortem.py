@@ -40,6 +40,8 @@ class Findings:
 
     def sentence(self) -> str:
         """For the log."""
+        if not self.partitions and not self.struck and self.interrupted is None:
+            return f"{self.cause}; it held no partition (any more)"
         parts = [f"{self.cause}; {len(self.partitions)} partitions are free"]
         if self.struck:
             parts.append(f"{self.struck} was at work and gets a strike")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import math
@@ -14,6 +13,8 @@ from types import FrameType
 from typing import Final, NoReturn
 
 import setproctitle
+
+from stepwell.actors.processes.bereavement import hear_of_parents_end
 
 __all__ = [
     "DRAINING_SIGNALS",
@@ -28,7 +29,6 @@ __all__ = [
 ]
 
 DRAINING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_PR_SET_PDEATHSIG: Final = 1
 
 
 def cores() -> int:
@@ -55,12 +55,9 @@ def set_title(role: str, name: str) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when that parent ends, where the kernel can (Linux).
-
-    It counts the thread that made this process: that must be one which lives as long as the parent.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """End when that parent ends, where the kernel can tell of it (Linux): after a second at most, so that who reads
+    what the parent says, and sees its end too, can kill all that this process has started."""
+    hear_of_parents_end()
     if os.getppid() != parent:  # it ended before that
         os._exit(1)
 

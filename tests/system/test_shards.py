@@ -25,6 +25,33 @@ async def calm() -> int:
     return 1
 """
 
+HEADSTRONG = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from stepwell import flow, step
+
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, lambda *_: sys.exit(9))
+
+@step
+def program() -> int:
+    with subprocess.Popen(["sleep", "86000"]) as process:
+        Path(os.environ["STEPWELL_TEST_GATES"], "program").write_text(str(process.pid))
+        return process.wait()
+
+@step
+async def quick() -> int:
+    return 1
+
+@flow
+async def programs() -> int:
+    return await program()
+
+@flow
+async def calm() -> int:
+    return await quick()
+"""
+
 
 def lives(pid: int) -> bool:
     """Whether a process is there and not merely unburied."""
@@ -149,6 +176,42 @@ def test_shards_die_with_their_parent(stage: Stage) -> None:
         stage.open("go")
         stage.worker().ready()
         assert client.result("h1", timeout=60)[1] == "after!"
+
+
+@pytest.mark.pain(9)
+@pytest.mark.parametrize("killed", ["the parent", "the shard"])
+def test_a_program_that_a_step_has_started_ends_with_its_worker(stage: Stage, tmp_path: Path, killed: str) -> None:
+    """It would go on while the step runs again elsewhere."""
+    flows = tmp_path / "headstrong.py"
+    flows.write_text(HEADSTRONG)
+    worker = stage.worker("--shards", "1", flows=flows).ready()
+    said = stage.gates / "program"
+    with stage.client() as client:
+        client.start("programs", {}, "p1")
+        stage.eventually(lambda: said.exists() and said.read_text(), "the program runs")
+    program = int(said.read_text())
+    shard = worker.shard
+    if killed == "the parent":
+        worker.kill()
+    else:
+        os.kill(shard, signal.SIGKILL)
+    gone(stage, {program, shard})
+
+
+@pytest.mark.pain(35)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_handlers_that_a_module_with_flows_has_set_do_not_end_a_shard(
+    stage: Stage, tmp_path: Path, number: signal.Signals
+) -> None:
+    flows = tmp_path / "headstrong.py"
+    flows.write_text(HEADSTRONG)
+    worker = stage.worker(flows=flows).ready()
+    os.kill(worker.shard, number)
+    with stage.client() as client:
+        assert client.result(client.start("calm", {}, "c1"), timeout=60) == 1
+    worker.signal(number)
+    assert worker.finish() == 0
+    assert worker.err.count(" runs (process ") == 1
 
 
 @pytest.mark.pain(35)

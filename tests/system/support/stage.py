@@ -11,6 +11,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,6 +97,9 @@ class WorkerProcess:
         """SIGKILL, and wait for its end."""
         self.process.kill()
         self.process.wait(HANG_SECONDS)
+        for pid in self.shards.values():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGCONT)  # one that was stopped could not end with it
 
     def finish(self) -> int:
         """Wait for its end; its exit code."""

@@ -170,6 +170,14 @@ def hang_with_a_child(entered: str, alive: str) -> None:
 
 
 @step(isolation="process")
+def end_before_a_child(entered: str, alive: str, gate: str) -> None:
+    """The pipe `alive` is open for writing as long as the child lives; the body ends once the gate is opened."""
+    code = f"import signal; out = open({alive!r}, 'w'); open({entered!r}, 'w').close(); signal.pause()"
+    subprocess.Popen([sys.executable, "-c", code])
+    hear(gate)
+
+
+@step(isolation="process")
 def keep_open(alive: str) -> int:
     """The pipe is open for writing as long as this process lives."""
     _kept.append(os.open(alive, os.O_RDWR))

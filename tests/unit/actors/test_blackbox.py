@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
+import os
 import random
 import signal
 import subprocess
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from stepwell.actors import blackbox as blackbox_module
 from stepwell.actors.blackbox import NO_BOX, BlackBox, read_box
 from stepwell.actors.boxlayout import ATTEMPT_SIZE, ATTEMPTS_AT, fault_path
 from stepwell.actors.boxreport import BoxAttempt, BoxReport, parse_box
@@ -122,6 +125,39 @@ def test_a_box_in_a_file_is_read_by_its_path_and_a_new_one_replaces_it(tmp_path:
     assert fresh is not None
     assert (fresh.turn, fresh.attempts, fresh.fault) == (None, (), None)
     assert fresh.box_id != report.box_id
+
+
+def test_a_box_is_written_in_full_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hole in it that a full disk can't fill would be a fatal signal when it is written to."""
+    room = 1000
+    write = os.write
+
+    def scarce(fd: int, data: memoryview) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(fd, data[:room])
+        room -= written
+        return written
+
+    path = tmp_path / "box"
+    with monkeypatch.context() as patched:
+        patched.setattr(blackbox_module.os, "write", scarce)
+        with pytest.raises(OSError, match="No space left"):
+            BlackBox.create(path, SLOTS)
+    assert not path.exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(blackbox_module.os, "write", lambda fd, data: write(fd, data[:777]))
+        BlackBox.create(path, SLOTS).turn("order-1", 1.5)
+    report = read_box(path)
+    assert report is not None
+    assert report.driven == "order-1"
+
+
+def test_where_faults_can_not_be_noted_they_are_not(tmp_path: Path) -> None:
+    box = BlackBox.create(tmp_path / "box", SLOTS)
+    fault_path(tmp_path / "box").mkdir()
+    box.catch_faults()
 
 
 def test_a_fatal_signal_is_told_with_its_thread_and_the_place_in_the_user_s_code(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from stepwell.core.errors import UsageError
 from stepwell.worker.boxes import BoxFolder
 
 
@@ -116,3 +117,8 @@ def test_it_is_held_as_long_as_the_worker_lives(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(other)
     folder.close()
+
+
+def test_no_temporary_directory_at_all_is_one_clear_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no temporary directory can be used .* set TMPDIR to one that is writable"):
+        BoxFolder(tmp_path / "nowhere")

@@ -195,6 +195,16 @@ class TestDrain:
         assert scene.fleet.over
         assert scene.fleet.failure == "shard w/0 died before it had ended: killed by SIGSEGV"
 
+    def test_one_that_had_died_before_is_examined_and_no_failure(self, scene: Scene) -> None:
+        scene.falls(0)
+        scene.fleet.drain(30.0)
+        scene.process(1).said = [c.Drained(0)]
+        scene.falls(1, "exit code 0")
+        assert not scene.fleet.over
+        scene.fleet.examined(0, 1, named=False)
+        assert scene.fleet.over
+        assert not scene.fleet.failure
+
     def test_one_that_does_not_end_after_its_grace_is_killed(self, scene: Scene) -> None:
         scene.fleet.drain(30.0)
         scene.later(54.5)

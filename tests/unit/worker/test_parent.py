@@ -246,6 +246,7 @@ def test_a_second_signal_kills_all_at_once(scene: Scene, monkeypatch: pytest.Mon
     assert (killed, exits) == ([], [])
     parent._signalled(signal.SIGTERM, None)
     assert (killed, exits) == ([100, 101], [128 + signal.SIGTERM])
+    assert not parent._aide._boxes.box(0, 1).parent.exists(), "boxes are left behind"
     assert parent.wait() == 0
 
 

@@ -95,6 +95,11 @@ def test_without_a_box_the_leases_are_freed_all_the_same(scene: Scene) -> None:
     assert "not known which steps ran" in findings.sentence()
 
 
+def test_of_a_shard_that_held_nothing_nobody_is_told_that_steps_were_interrupted(scene: Scene) -> None:
+    scene.client.delete(scene.keys.lease(0), scene.keys.lease(1))
+    assert scene.examine(None).sentence() == "it died; it held no partition (any more)"
+
+
 def test_a_shard_that_held_nothing_leaves_the_living(scene: Scene) -> None:
     scene.client.delete(scene.keys.lease(0), scene.keys.lease(1))
     scene.client.hset(scene.keys.workers, "w/1", "{}")
