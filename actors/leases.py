@@ -25,8 +25,9 @@ from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.seqs import SeqBook
 from stepwell.actors.store_events import StoreObserver
-from stepwell.core.errors import StoreError
+from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, Unanswered, parse_lease
+from stepwell.store.link import StoreRefused
 
 logger = logging.getLogger("stepwell.leases")
 TTL_MS = 10_000
@@ -298,7 +299,7 @@ class Leases:
 
     def _acquire(self) -> bool:
         """Take what is wanted and free; whether something wanted is left to wait for."""
-        missing = [p for p in sorted(self._membership.wanted) if self._holdings.lease(p) is None]
+        missing = sorted(self._membership.wanted - {*self._holdings.partitions(), *self._going})
         if not missing or self._released:
             return False
         sent = self._clock.monotonic()
@@ -365,8 +366,16 @@ class Leases:
                 self._unreleased.append(grant)
                 self._let_go(partition)
         if self._unreleased:
-            self._give_back(self._unreleased)
+            try:
+                self._give_back(self._unreleased)
+            except (StoreUnreachable, StoreRefused):
+                return  # the next look tries again; one master that is away holds up nothing else meanwhile
             self._unreleased = []
+
+    @property
+    def _going(self) -> list[int]:
+        """Partitions that can't be taken again before it is known that they are released."""
+        return [grant.partition for grant in self._unreleased]
 
     def _give_back(self, grants: list[Grant]) -> None:
         """What an earlier owner's end may have interrupted, and nobody has seen to yet, is for the next one to see."""
