@@ -296,12 +296,20 @@ class Dispatcher(PooledActor):
         route = self._routes.get(message.execution_id)
         if route is None or route.ref is not message.ref:
             message.ref.tell(m.StopGranted())
-        elif route.partition in self._departures or (route.routed == message.handled and not message.told):
+        elif self._may_go(route, message):
             self._remove(message.execution_id)
             message.ref.tell(m.StopGranted())
             if route.recalled and route.partition not in self._departures:
                 now = self._shard.clock.now_ms()
                 self._admission.bring_back(route.partition, [(message.execution_id, now)], now - 1)
+
+    def _may_go(self, route: Route, message: m.MayStop) -> bool:
+        """Where its partition leaves, only what an actor says since it was told of that counts: it may have begun a
+        step since it asked before."""
+        leaves = route.partition in self._departures
+        if message.told or leaves:
+            return message.told and leaves
+        return route.routed == message.handled
 
     def _revived(self, execution_id: str) -> None:
         route = self._routes.get(execution_id)
@@ -352,6 +360,7 @@ class Dispatcher(PooledActor):
             if route.partition == partition:
                 self._forget(execution_id, route)
         self._admission.drop_partitions({partition})
+        self._shard.runner.lose(partition)
 
     def _forget(self, execution_id: str, route: Route) -> None:
         self._remove(execution_id)

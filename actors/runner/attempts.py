@@ -9,8 +9,7 @@ when there are more than the limits let is decided by `Gates`.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 from stepwell.actors.blackbox import NO_BOX, BlackBox
@@ -26,9 +25,9 @@ Outcome: TypeAlias = StepDone | StepErred
 class Attempt:
     """One attempt. `body` is whatever the runner needs to remember of it; `then` is what was asked for meanwhile;
     `slot` is its place in the black box, once it has begun; `gates` are on its way to a body, and it is through
-    `passed` of them."""
+    `passed` of them. `forsaken`: nobody wants its outcome, unless it is asked for once more."""
 
-    __slots__ = ("begun", "body", "gates", "order", "outcome", "passed", "ref", "slot", "then", "withdrawn")
+    __slots__ = ("begun", "body", "forsaken", "gates", "order", "outcome", "passed", "ref", "slot", "then", "withdrawn")
 
     def __init__(self, order: StepOrder, ref: AnyRef) -> None:
         self.order = order
@@ -36,6 +35,7 @@ class Attempt:
         self.then: tuple[StepOrder, AnyRef] | None = None
         self.begun = False
         self.withdrawn = False
+        self.forsaken = False
         self.outcome: Outcome | None = None
         self.body: object = None
         self.slot = -1
@@ -82,13 +82,14 @@ class Attempts:
     def ask(self, order: StepOrder, ref: AnyRef) -> bool:
         """Ask for an attempt; its outcome goes to `ref`. True if it is a new one that will be run."""
         key = (order.context.execution_id, order.context.path)
-        ready: Sequence[Attempt] = ()
+        ready: list[Attempt] = []
         with self._lock:
             if self._closed:
                 return False
             current = self._by_path.get(key)
             if current is not None and current.number == order.context.attempt:
                 current.ref = ref
+                current.forsaken = False
                 known = current.outcome
                 if not current.begun:
                     current.order = order  # declared anew, perhaps under another lease
@@ -102,20 +103,17 @@ class Attempts:
                 ready = self._take_out(key, current)
             attempt = self._by_path[key] = Attempt(order, ref)
             self._active += 1
-            enters = self._gates.enter(attempt)
-        if ready:
-            self._launch(ready)
-        if enters and not self._submit(attempt):
-            self.hold_back(attempt)
+            if self._gates.enter(attempt):
+                ready.append(attempt)
+        self._launch(ready)
         return True
 
-    def _launch(self, ready: Sequence[Attempt]) -> None:
+    def _launch(self, ready: list[Attempt]) -> None:
         """Get them going. One that can't be now makes room for the next."""
-        waiting = deque(ready)
-        while waiting:
-            attempt = waiting.popleft()
+        while ready:
+            attempt = ready.pop(0)
             if not self._submit(attempt):
-                waiting += self._end(attempt)
+                ready += self._end(attempt)
                 attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number))
 
     def adopt(self, execution_id: str, path: str, number: int, ref: AnyRef) -> bool:
@@ -125,6 +123,7 @@ class Attempts:
             if current is None or current.number != number or not current.begun:
                 return False
             current.ref = ref
+            current.forsaken = False
             if current.outcome is not None:
                 ref.tell(current.outcome)
             return True
@@ -158,6 +157,24 @@ class Attempts:
             if current is not None and current.number == number and current.outcome is not None:
                 del self._by_path[key]
 
+    def lose(self, partition: int) -> None:
+        """The partition is not ours any more: nothing of it begins, and what comes of it is of no use to us, unless it
+        is ours again by then and asks for it."""
+        ready: list[Attempt] = []
+        with self._lock:
+            for key, attempt in list(self._by_path.items()):
+                if attempt.order.partition != partition:
+                    continue
+                attempt.then = None
+                if attempt.begun and attempt.outcome is None:
+                    attempt.forsaken = True
+                else:
+                    ready += self._take_out(key, attempt)
+            idle = self._idle()
+        self._launch([attempt for attempt in ready if not attempt.withdrawn])
+        if idle is not None:
+            idle()
+
     def may_begin(self, attempt: Attempt) -> bool:
         """The last look before a body starts: still wanted, intake open, and on the very lease it was declared under,
         which can't have lapsed."""
@@ -187,16 +204,17 @@ class Attempts:
             self._launch(self._end(attempt))
             return
         with self._lock:
+            if attempt.forsaken:
+                del self._by_path[attempt.order.context.execution_id, attempt.order.context.path]
             then, attempt.then = attempt.then, None
             attempt.outcome = outcome
             self._box.end(attempt.slot)
             self._active -= 1
             ready = self._gates.leave(attempt)
             idle = self._idle()
-            # Told under the lock: who adopts the attempt now must not be told twice.
-            attempt.ref.tell(outcome)
-        if ready:
-            self._launch(ready)
+            if not attempt.forsaken:  # told under the lock: who adopts the attempt now must not be told twice
+                attempt.ref.tell(outcome)
+        self._launch(ready)
         if then is not None:
             self.ask(*then)
         if idle is not None:
@@ -213,7 +231,7 @@ class Attempts:
         if idle is not None:
             idle()
 
-    def _end(self, attempt: Attempt) -> Sequence[Attempt]:
+    def _end(self, attempt: Attempt) -> list[Attempt]:
         """It has ended without an outcome. Whose turn it is now."""
         with self._lock:
             order = attempt.order
@@ -232,7 +250,7 @@ class Attempts:
             idle()
         return ready
 
-    def _take_out(self, key: tuple[str, str], attempt: Attempt) -> Sequence[Attempt]:
+    def _take_out(self, key: tuple[str, str], attempt: Attempt) -> list[Attempt]:
         """It shall not begin. Whose turn it is now."""
         attempt.withdrawn = True
         if attempt.outcome is None:

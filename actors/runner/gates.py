@@ -6,14 +6,12 @@ take turns at each gate, so that none waits behind the crowd of another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stepwell.core.fair import FairQueue
 
 if TYPE_CHECKING:
     from stepwell.actors.runner.attempts import Attempt
-    from stepwell.flow.definitions import Step
 
 __all__ = ["Gate", "Gates"]
 
@@ -40,33 +38,26 @@ class Gates:
 
     def enter(self, attempt: Attempt) -> bool:
         """True: it may begin now. False: it waits, and some `leave` will return it."""
-        order = attempt.order
-        step = order.call.step
-        if order.lane:
-            gates: tuple[Gate, ...] = ()  # whoever runs those lets in only a few
+        step = attempt.order.call.step
+        gates: tuple[Gate, ...] = ()
+        if attempt.order.lane:
+            pass  # whoever runs those lets in only a few
         elif step.isolation == "process":
             gates = self._processes
-        else:
-            gates = self._bodies if step.is_async else ()
+        elif step.is_async:
+            gates = self._bodies
         if step.max_running is not None:
-            gates = (self._gate_of(step), *gates)
+            key = (getattr(step.fn, "__module__", ""), step.name)
+            gate = self._steps.setdefault(key, Gate(step.max_running))
+            gate.capacity = step.max_running
+            gates = (gate, *gates)
         attempt.gates = gates
         return self._go_on(attempt)
 
-    def _gate_of(self, step: Step[..., object]) -> Gate:
-        assert step.max_running is not None
-        key = (getattr(step.fn, "__module__", ""), step.name)
-        gate = self._steps.setdefault(key, Gate(step.max_running))
-        gate.capacity = step.max_running
-        return gate
-
-    def leave(self, attempt: Attempt) -> Sequence[Attempt]:
+    def leave(self, attempt: Attempt) -> list[Attempt]:
         """It has ended, or shall not begin. Those whose turn it is now; calling it again changes nothing."""
-        gates, passed = attempt.gates, attempt.passed
-        attempt.gates, attempt.passed = (), 0
-        if passed == 1 and not gates[0].queue:  # so it is for most
-            gates[0].used -= 1
-            return ()
+        gates, attempt.gates = attempt.gates, ()
+        passed, attempt.passed = attempt.passed, 0
         ready: list[Attempt] = []
         for gate in reversed(gates[:passed]):
             gate.used -= 1
@@ -88,7 +79,8 @@ class Gates:
         return waiting
 
     def _go_on(self, attempt: Attempt) -> bool:
-        for gate in attempt.gates[attempt.passed :]:
+        while attempt.passed < len(attempt.gates):
+            gate = attempt.gates[attempt.passed]
             if gate.used >= gate.capacity:
                 gate.queue.push(attempt.order.context.flow, attempt)
                 return False

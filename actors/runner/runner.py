@@ -56,6 +56,7 @@ class StepRunner:
         self.adopt = self._attempts.adopt
         self.withdraw = self._attempts.withdraw
         self.settle = self._attempts.settle
+        self.lose = self._attempts.lose
 
     def begin(self) -> None:
         """Start the event loop's thread."""

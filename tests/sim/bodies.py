@@ -97,6 +97,7 @@ class SimRunner:
         self.adopt = self._attempts.adopt
         self.withdraw = self._attempts.withdraw
         self.settle = self._attempts.settle
+        self.lose = self._attempts.lose
         self._heap: list[tuple[float, int, Attempt]] = []
         self._number = 0
         self.most_running = 0

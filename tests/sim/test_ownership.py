@@ -11,6 +11,7 @@ from sim.bodies import work
 from sim.harness import SimShard, World
 
 from stepwell import Retry, flow, gather, sleep, step, wait_for
+from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.handover import AGAIN_SECONDS, QUIET_SECONDS
 from stepwell.actors.leases import EAGER_SECONDS, LOOK_SECONDS, RENEW_SECONDS, TTL_MS
@@ -96,6 +97,41 @@ def pair(world: World) -> tuple[SimShard, SimShard]:
     first, second = world.shard(shard_id="a/0"), world.shard(shard_id="b/0")
     world.run(lambda: fair(world), limit=5)
     return first, second
+
+
+def test_what_an_actor_asked_before_its_partition_leaves_does_not_end_a_step_that_it_has_begun_since(
+    make_world: MakeWorld,
+) -> None:
+    world = shared(make_world)
+    shard = world.shard(shard_id="a/0")
+    world.start(job, "e1", seconds=1.0, steps=1)
+    world.run(lambda: world.ledger.runs)
+    quiet: list[int] = []
+    partition, ref = world.keys.partition_of("e1"), shard.ref("e1")
+    assert ref is not None
+    shard.context.dispatcher.tell(m.HandOver([partition], quiet.append))
+    shard.context.dispatcher.tell(m.MayStop("e1", ref, handled=0))  # from when it rested
+    world.run_for(0.5)
+    assert (quiet, shard.in_memory) == ([], ["e1"])
+    world.run(lambda: quiet)
+    assert world.status("e1") == "completed"
+
+
+@pytest.mark.pain(9)
+def test_what_a_body_brings_after_its_partition_was_lost_is_kept_by_nobody(make_world: MakeWorld) -> None:
+    world = shared(make_world)
+    zombie = world.shard(shard_id="a/0")
+    for name in ids(world, 8):
+        world.start(job, name, seconds=30.0, steps=1)
+    world.run(lambda: len(world.ledger.runs) == 8)
+    world.freeze(zombie)
+    world.run_for(TTL + 1)
+    world.shard(shard_id="b/0")
+    world.run_for(TTL)
+    world.thaw(zombie)
+    world.run(lambda: world.ended(*ids(world, 8)), limit=100)
+    world.run_for(1)
+    assert [each.runner._attempts._by_path for each in world.shards] == [{}, {}]
 
 
 # Joining.
