@@ -51,11 +51,12 @@ class Admission:
         self._running_max = running_max
         self._flow_max = flow_max
         self._starts: FairQueue[Start] = FairQueue()
-        self._start_entries: set[tuple[int, str]] = set()
+        self._entries: dict[int, dict[str, str]] = {}  # of those that still count: by partition and entry, who it is
         self._start_ids: set[str] = set()
         self._overdue: list[tuple[float, str]] = []  # heaps: by due time
         self._resting: list[tuple[float, str]] = []
         self._returning: dict[str, int] = {}  # both, with their partitions
+        self._return_to: Counter[int] = Counter()  # how many of each partition
         self._ramp = Ramp(BURST, DOUBLING_SECONDS, CALM_SECONDS)
         self._ramp_until: float | None = None
         self._running = 0
@@ -109,7 +110,7 @@ class Admission:
     @property
     def waiting(self) -> bool:
         """Whether anybody waits here."""
-        return bool(self._starts or self._resting or self._overdue)
+        return bool(self._entries or self._resting or self._overdue)
 
     @property
     def ramp_until(self) -> float | None:
@@ -118,7 +119,7 @@ class Admission:
 
     def has_entry(self, partition: int, entry_id: str) -> bool:
         """Whether that doorbell waits here."""
-        return (partition, entry_id) in self._start_entries
+        return entry_id in self._entries.get(partition, ())
 
     def knows(self, execution_id: str) -> bool:
         """Whether that execution waits here."""
@@ -127,14 +128,17 @@ class Admission:
     def ring(self, start: Start) -> None:
         """A doorbell."""
         self._starts.push(start.flow, start)
-        self._start_entries.add((start.partition, start.entry_id))
+        self._entries.setdefault(start.partition, {})[start.entry_id] = start.execution_id
         self._start_ids.add(start.execution_id)
 
     def bring_back(self, partition: int, executions: Iterable[tuple[str, float]], now_ms: float) -> None:
         """Unfinished executions of a partition with their due times in ms, none of which is known yet."""
         for execution_id, due in executions:
+            if execution_id in self._returning:
+                continue
             heapq.heappush(self._overdue if due <= now_ms else self._resting, (due, execution_id))
             self._returning[execution_id] = partition
+            self._return_to[partition] += 1
 
     def next(self, now: float) -> Candidate | None:
         """Who is let in next at that monotonic second; it is not here any more then. None: nobody may."""
@@ -152,32 +156,47 @@ class Admission:
     @property
     def returning(self) -> set[int]:
         """The partitions of unfinished executions that wait here."""
-        return set(self._returning.values())
+        return set(self._return_to)
 
     def drop_partitions(self, partitions: Collection[int]) -> None:
-        """They are not ours any more, or about to be another one's."""
-        self._starts.keep(lambda start: start.partition not in partitions)
-        self._start_entries = {entry for entry in self._start_entries if entry[0] not in partitions}
-        self._start_ids = {start.execution_id for start in self._starts}
-        self._returning = {each: of for each, of in self._returning.items() if of not in partitions}
-        for heap in (self._overdue, self._resting):
-            heap[:] = [item for item in heap if item[1] in self._returning]
-            heapq.heapify(heap)
+        """They are not ours any more, or about to be another one's. Costs as much as they have waiting: they may go one
+        by one, and the crowd of the others may be large."""
+        for partition in partitions:
+            self._start_ids.difference_update(self._entries.pop(partition, {}).values())
+        self._sweep_out()
+        if sum([self._return_to.pop(partition, 0) for partition in partitions]):
+            self._returning = {each: of for each, of in self._returning.items() if of not in partitions}
+            for heap in (self._overdue, self._resting):
+                heap[:] = [item for item in heap if item[1] in self._returning]
+                heapq.heapify(heap)
         self._look_again()
+
+    def _sweep_out(self) -> None:
+        """Doorbells that count no more stay in their lines until their turn, but never as many as those that do."""
+        count = sum(map(len, self._entries.values()))
+        if not count:
+            self._starts = FairQueue()
+            self._start_ids.clear()  # a set keeps the size of its largest crowd until then
+        elif len(self._starts) > 2 * count:
+            self._starts.keep(self._counts)
+
+    def _counts(self, start: Start) -> bool:
+        return self.has_entry(start.partition, start.entry_id)
 
     def _next_start(self, _now: float) -> Start | None:
         if self.full:
             return None
-        start = self._starts.pop(self._has_room)
-        if start is None:
-            return None
-        self._start_ids.discard(start.execution_id)
-        self._start_entries.discard((start.partition, start.entry_id))
-        if not self._starts:
-            # A set keeps the size of its largest crowd until it is cleared.
-            self._start_ids.clear()
-            self._start_entries.clear()
-        return start
+        while (start := self._starts.pop(self._has_room)) is not None:
+            entries = self._entries.get(start.partition)
+            if entries is None or entries.pop(start.entry_id, None) is None:
+                continue  # its partition has left meanwhile
+            self._start_ids.discard(start.execution_id)
+            if not entries:
+                del self._entries[start.partition]
+                if not self._entries:
+                    self._sweep_out()
+            return start
+        return None
 
     def _has_room(self, flow: str) -> bool:
         most = self._flow_max(flow)
@@ -208,5 +227,8 @@ class Admission:
 
     def _taken(self, heap: list[tuple[float, str]], busy: bool) -> Comeback:
         _, execution_id = heapq.heappop(heap)
-        self._returning.pop(execution_id, None)
+        partition = self._returning.pop(execution_id)
+        self._return_to[partition] -= 1
+        if not self._return_to[partition]:
+            del self._return_to[partition]
         return Comeback(execution_id, busy)

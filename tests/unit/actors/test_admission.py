@@ -165,3 +165,38 @@ def test_a_flow_with_a_limit_waits_until_it_is_known_who_runs_already() -> None:
     assert gate.let_in() == ["n0"]
     gate.bell("n1", "narrow")
     assert gate.let_in() == []
+
+
+def test_what_a_partition_that_leaves_has_waiting_never_comes_and_comes_once_when_it_is_back() -> None:
+    gate = Gate(1000)
+    for n in range(6):
+        gate.ring(Start(f"e{n}", n % 2, f"{n}-0", "f"))
+    gate.drop_partitions({0})
+    assert [gate.has_entry(n % 2, f"{n}-0") for n in range(6)] == [False, True] * 3
+    assert not gate.knows("e0")
+    for n in (4, 2, 0):
+        gate.ring(Start(f"e{n}", 0, f"{n}-0", "f"))
+    assert sorted(gate.let_in()) == [f"e{n}" for n in range(6)]
+    assert not gate.waiting
+    assert gate.let_in() == []
+
+
+def test_partitions_that_leave_one_by_one_cost_what_they_have_waiting_and_not_what_all_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate(1)
+    looks: list[str] = []
+    counts = Admission._counts
+    monkeypatch.setattr(Admission, "_counts", lambda self, start: looks.append("") or counts(self, start))  # type: ignore[func-returns-value]
+    for n in range(6400):
+        gate.ring(Start(f"e{n}", n % 64, f"{n}-0", "f"))
+    for partition in range(63):
+        gate.drop_partitions({partition})
+        for _ in range(3):  # which also come and go
+            gate.ring(Start(f"p{partition}", partition, "1-1", "f"))
+            gate.drop_partitions({partition})
+    assert len(looks) < 3 * 6400
+    assert gate.let_in() == ["e63"]
+    gate.drop_partitions({63})
+    assert not gate.waiting
+    assert len(gate._starts) == 0, "nothing is kept of those that left"
