@@ -159,14 +159,14 @@ class Dispatcher(PooledActor):
     def _swept(self, message: m.Swept) -> None:
         entries = sum([self._entry(entry) for entry in message.entries])
         now = self._shard.clock.now_ms()
-        unknown = [each for each in message.due if not self._known(each) and not self._leaves(each)]
+        unknown = [each for each in message.due if not self._known(each) and self._serves(each)]
         for execution_id in unknown:
             self._admission.bring_back(self._shard.keys.partition_of(execution_id), [(execution_id, 0)], now)
         if entries or unknown:
             self._shard.observer(store_events.SweepFound(entries, len(unknown)))
 
     def _recover(self, message: m.Recover) -> None:
-        if message.partition in self._departures:
+        if message.partition in self._departures or self._shard.holdings.lease(message.partition) is None:
             return
         suspects, entries = self._suspicions.unmet(message.partition)
         unknown = []
@@ -324,8 +324,9 @@ class Dispatcher(PooledActor):
 
     # Partitions that go.
 
-    def _leaves(self, execution_id: str) -> bool:
-        return bool(self._departures) and self._shard.keys.partition_of(execution_id) in self._departures
+    def _serves(self, execution_id: str) -> bool:
+        partition = self._shard.keys.partition_of(execution_id)
+        return partition not in self._departures and self._shard.holdings.lease(partition) is not None
 
     def _check_recovered(self, partitions: list[int]) -> None:
         """An execution that was not loaded since its partition became ours may have been interrupted before that."""

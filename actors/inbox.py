@@ -118,7 +118,8 @@ class InboxReader:
                 self.dispatcher.tell(Listed(partition, leases[partition]))
             self._after.update(starts)
         except StoreError:
-            self._changes.extend((partition, True) for partition in partitions)
+            # Before what Leases has found out meanwhile: some may be lost again.
+            self._changes.extendleft((partition, True) for partition in partitions)
             raise
         finally:
             self.dispatcher.tell(Recovering(False))

@@ -41,6 +41,7 @@ class Stage:
         self.supervisor = Box()
         self.sent: list[Any] = []
         self.events: list[Any] = []
+        self.lost: list[int] = []
         self._entries = 0
         shard = SimpleNamespace(
             keys=Keys("t", 1),
@@ -54,6 +55,7 @@ class Stage:
             healer=Box(),
             afterlife=Afterlife(),
             box=NO_BOX,
+            runner=SimpleNamespace(lose=self.lost.append),
         )
         self.ref = self.scheduler.spawn(Dispatcher, shard, name="dispatcher")
         self.grant(1)
@@ -270,3 +272,9 @@ def test_after_a_long_rest_an_actor_is_told_to_leave_once(stage: Stage) -> None:
     stage.scheduler.advance(2)
     stage.tell(m.LookAround(), m.LookAround())
     assert actor.told.count(m.Passivate()) == 1
+
+
+def test_what_a_sweep_saw_of_a_partition_that_is_lost_meanwhile_is_no_find(stage: Stage) -> None:
+    stage.holdings.drop(0)
+    stage.tell(m.PartitionLost(0), m.Swept([], ["e1"]), m.Recover(0, [("e2", 0.0)]))
+    assert (stage.events, stage.sent, stage.lost) == ([], [], [0])
