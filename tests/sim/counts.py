@@ -26,7 +26,7 @@ def check_all_is_over(world: World) -> None:
         assert not admission.waiting
         assert (admission.running, admission._by_flow, admission._returning) == (0, {}, {})
         assert not admission._start_ids
-        assert not admission._start_entries
+        assert not admission._entries
         assert (of._loading, of._stale_rows, of._stale_actors) == (0, {}, {})
         assert len(of._residents) == 0
         assert not of._residents._told
@@ -67,7 +67,8 @@ def _check_shard(shard: SimShard) -> None:
     waiting = Counter(item[1] for heap in (admission._overdue, admission._resting) for item in heap)
     assert {*waiting} == {*admission._returning}
     assert set(waiting.values()) <= {1}
-    assert admission._start_ids == {start.execution_id for start in admission._starts}
+    assert admission._return_to == Counter(admission._returning.values())
+    assert admission._start_ids <= {each for entries in admission._entries.values() for each in entries.values()}
     if not shard.mirror.idle or shard.mirror._fenced or shard.scheduler._runnable:
         return
     loads = [route for route in routes.values() if route.waits_for == "row"]

@@ -93,6 +93,11 @@ class Tempest(SharingStorm):
         if due is not None and due < self.world.clock.monotonic() + 45:
             self.world.clock.advance_to(max(due, self.world.clock.monotonic()))
 
+    def _vanish_lease(self) -> None:
+        """Where another one could take it at once, both would run the same attempt (with the same key)."""
+        if len(self.world.shards) + len(self.world.frozen) == 1:
+            super()._vanish_lease()
+
     def _nap(self) -> None:
         self.world.run_for(self.chance.choice([0.01, 0.3, 2.5, 12.0]))
 
