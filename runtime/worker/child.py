@@ -47,12 +47,17 @@ def main(hears: Connection, says: Connection) -> None:
     """Be a shard until told otherwise; the parent's ends of both pipes are elsewhere."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "run by a parent"
+    number = parent.pid or 0
     process.lead_group()
-    process.die_with_parent(parent.pid or 0)
-    process.leave_signals_to_parent()
+
+    def heed_parent() -> None:
+        process.die_with_parent(number)
+        process.leave_signals_to_parent()
+
+    heed_parent()
     for connection in (hears, says):
         os.set_inheritable(connection.fileno(), False)
-    process.exit_now(ShardProcess(hears.fileno(), says.fileno()).run())
+    process.exit_now(ShardProcess(hears.fileno(), says.fileno(), heed_parent).run())
 
 
 class _Over(Exception):
@@ -60,11 +65,15 @@ class _Over(Exception):
 
 
 class ShardProcess:
-    """What happens in the process, from its first message to its last."""
+    """What happens in the process, from its first message to its last.
 
-    def __init__(self, hears: int, says: int) -> None:
+    `loaded` is called when the modules with flows are: they may have set handlers of signals that are not theirs.
+    """
+
+    def __init__(self, hears: int, says: int, loaded: Callable[[], None] = lambda: None) -> None:
         self._hears = hears
         self._says = says
+        self._loaded = loaded
         self._orders: SimpleQueue[c.ToShard | str] = SimpleQueue()  # a str: why a part of the shard failed
         self._words: SimpleQueue[c.ToParent | None] = SimpleQueue()
         self._in_trouble = threading.Event()
@@ -98,8 +107,7 @@ class ShardProcess:
         setup_logging(order.log.json, order.log.level, fields={"shard": str(order.index)})
         process.set_title("shard", str(order.index))
         registry = load(order.targets)
-        process.leave_signals_to_parent()  # again, both: a module may have set handlers of its own
-        process.die_with_parent(os.getppid())
+        self._loaded()
         findings = [str(finding) for flow in registry for finding in lint(flow)] if order.index == 0 else []
         self._say(c.Loaded(tuple(sorted(flow.name for flow in registry)), tuple(findings)))
         begin = self._next(c.Begin)

@@ -59,7 +59,7 @@ def die_with_parent(parent: int) -> None:
     what the parent says, and sees its end too, can kill all that this process has started."""
     hear_of_parents_end()
     if os.getppid() != parent:  # it ended before that
-        os._exit(1)
+        kill_group(os.getpid())
 
 
 def lead_group() -> None:
