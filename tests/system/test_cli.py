@@ -309,7 +309,7 @@ def test_explain_knows_the_token_before_the_execution_is_started(shell: Shell) -
 
 
 def test_dead_letters_can_be_listed(shell: Shell) -> None:
-    assert isinstance(shell.ok("dead", "--json").data, list)
+    assert isinstance(shell.ok("dead", "list", "--json").data, list)
 
 
 def test_a_flow_that_reads_the_clock_is_warned_about_with_its_line(shell: Shell) -> None:
@@ -457,7 +457,7 @@ COMMANDS = [
     ["retry", "x"],
     ["cancel", "x"],
     ["signal", "x", "y"],
-    ["dead"],
+    ["dead", "list"],
     ["explain", "flows.py:hello", "--id", "x", "--path", "greet"],
 ]
 
