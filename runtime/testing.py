@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import weakref
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from functools import wraps
 from typing import Any
@@ -143,11 +144,6 @@ class LocalRun:
         self._machine = Machine(self._watched(flow), cp)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._write({})
-
-    def __del__(self) -> None:
-        loop = getattr(self, "_loop", None)
-        if loop is not None:
-            loop.close()
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -390,6 +386,8 @@ class LocalRun:
     def _await(self, body: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            # A run that is in a cycle would be collected together with its loop, in any order.
+            weakref.finalize(self, self._loop.close)
         return self._loop.run_until_complete(self._loop.create_task(body, context=context))
 
     def _waits(self) -> str:
