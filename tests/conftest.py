@@ -16,6 +16,11 @@ class HungTest(BaseException):
     """A test waited past its hang limit; a BaseException, so that no `except Exception` on the way keeps it."""
 
 
+def pytest_sessionstart() -> None:
+    """Who ends the tests by SIGTERM, as `timeout` does, gets their fixtures' processes and servers ended too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 @contextlib.contextmanager
 def _limited(item: pytest.Item) -> Generator[None, None, None]:
     marker = item.get_closest_marker("hang_limit")

@@ -30,6 +30,7 @@ def main(command: list[str]) -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what a shell has put into the background ignores it
     try:
         child = subprocess.Popen(command)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the command too

@@ -48,6 +48,16 @@ def test_what_ends_by_itself_in_a_moment_is_not_left(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+def test_commands_hear_the_terminal_also_from_the_background(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = start(tmp_path, "kill -INT $$; exit 0")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGINT
+
+
 def test_a_reaper_that_is_ended_ends_all(tmp_path: Path) -> None:
     process = start(tmp_path, f"{ORPHAN}; echo ready >&2; wait")
     assert process.stderr is not None
