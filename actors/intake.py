@@ -117,7 +117,7 @@ class Intake:
         if letters:
             first = letters[0]
             logger.warning(
-                "%d entries of the ingress are dead letters now; the first is %s: %s",
+                "dead letters of the ingress: %d new ones; the first is entry %s: %s",
                 len(letters),
                 first.entry_id,
                 first.reason,

@@ -148,8 +148,9 @@ class Leases:
 
     @property
     def stands_by(self) -> bool:
-        """Whether there is nothing for this shard: there are more shards than partitions."""
-        return not self._membership.wanted and not self._holdings.partitions()
+        """Whether there is nothing for this shard: there are more shards than partitions, and it stays."""
+        nothing = not self._membership.wanted and not self._holdings.partitions()
+        return nothing and not self._membership.leaving
 
     @property
     def seconds_in_trouble(self) -> float:
@@ -204,6 +205,8 @@ class Leases:
             self._due = self._retry_at = now + RETRY_SECONDS
             self._on_trouble()
             return False
+        if self._failing_since is not None:
+            logger.info("leases are renewed again, after %.1f s", self._clock.monotonic() - self._failing_since)
         self._failing_since = None
         self._retry_at = 0.0
         return True

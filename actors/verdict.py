@@ -30,13 +30,13 @@ class Verdict:
     cut: tuple[tuple[BoxAttempt, bool], ...] | None = None
 
 
-def judge(report: BoxReport | None) -> Verdict:
-    """The verdict on a death; without a report nothing is known."""
+def judge(report: BoxReport | None, hung_at: str = "") -> Verdict:
+    """The verdict on a death; without a report nothing is known. `hung_at` is where in the code it hung, if known."""
     if report is None:
         return Verdict("it died")
     seconds = report.turn_seconds(report.read_at)
     if seconds >= HANG_SECONDS:
-        cause = f"it hung for {seconds:.0f} s"
+        cause = f"it hung for {seconds:.0f} s{f' {hung_at}' if hung_at else ''}"
         alone = report.read_at - report.beat_at < BEAT_SECONDS_MAX
         return _driver(report, cause) if alone else _unclear(report, cause)
     if report.fault is not None:

@@ -13,8 +13,9 @@ from typing import TextIO
 import msgspec
 
 from stepwell.core import events
+from stepwell.core.advice import to_do
 from stepwell.core.events import Event
-from stepwell.core.status import COMPLETED, ERROR
+from stepwell.core.status import COMPLETED, ERROR, PARKED
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
 
 __all__ = ["LogSetup", "LogSubscriber", "current_setup", "setup_logging"]
@@ -155,9 +156,10 @@ class LogSubscriber:
         )
 
     def _parked(self, event: events.ExecutionParked) -> None:
+        advice = to_do(event.execution_id, PARKED, {"type": event.reason}, event.flow)
         self._log(
             logging.ERROR,
-            f"execution parked: {event.reason}; once that is mended, `stepwell retry {event.execution_id}` resumes it",
+            f"execution parked: {event.reason}; to do: {advice}",
             execution=event.execution_id,
             flow=event.flow,
             reason=event.reason,

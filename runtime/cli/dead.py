@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepwell.cli.looking import Limit
-from stepwell.cli.session import Data, Json, Redis, Session, Verbose, columns, open_client, session
+from stepwell.cli.session import Data, Json, Redis, Session, Verbose, columns, cut, open_client, session
 from stepwell.cli.timeline import utc
 from stepwell.core.errors import UnknownLetter, UsageError
 
@@ -33,6 +33,8 @@ Partition = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All that --reason and --partition choose, not those of given ids.")]
 
 ALL_MAX = 1_000_000
+WHAT_MAX = 200
+"""Characters of an entry in the list; `dead show` has all that is kept."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -73,7 +75,7 @@ def listing(
         own.remark("there are no dead letters" if reason is None and partition is None else "there are no such letters")
         return
     rows = [["ID", "AT", "KIND", "REASON", "WHAT"]]
-    rows += [[e["id"], _at(e["at"]), e["kind"], e["reason"], _compact(e["fields"])] for e in found]
+    rows += [[e["id"], _at(e["at"]), e["kind"], e["reason"], cut(_compact(e["fields"]), WHAT_MAX)] for e in found]
     own.answer_lines(columns(rows, own.text_width))
     if len(found) == limit:
         own.remark(f"the newest {limit}; --limit shows more")
@@ -149,8 +151,13 @@ class _Choice:
     def each(self, client: Client, act: Callable[[str], None]) -> list[str]:
         """Do it to each of them, the oldest first where all are taken: an order that was meant is kept."""
         if self._ids:
-            for letter_id in self._ids:
-                act(letter_id)
+            for place, letter_id in enumerate(self._ids):
+                try:
+                    act(letter_id)
+                except UsageError as error:
+                    if not place:
+                        raise
+                    raise type(error)(f"{error}; done before it: {' '.join(self._ids[:place])}") from error
             return self._ids
         done = []
         for letter in reversed(client.dead_letters(ALL_MAX, reason=self._reason, partition=self._partition)):

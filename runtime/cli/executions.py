@@ -73,7 +73,7 @@ def start(
         raise UsageError(f'--input is no JSON object of the flow\'s arguments, such as \'{{"order": "A1"}}\': {input}')
     if timeout is not None and not wait:
         raise UsageError("--timeout says how long --wait may take: give both or none")
-    with open_client(redis, data) as client:
+    with open_client(redis, data, new=True) as client:
         execution_id = client.start(flow, given, id, unchecked=unchecked)
         if not client.workers():
             own.remark(f"execution {execution_id} is queued; {NO_WORKER}")

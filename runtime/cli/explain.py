@@ -199,7 +199,7 @@ def _token(execution_id: str, path: str, redis: str | None, data: Path | None) -
     """The step's token: as it was recorded, or as it will be."""
     from stepwell.core.token import step_token, token_seed
 
-    with open_client(redis, data) as client:
+    with open_client(redis, data, new=True) as client:
         try:
             for step in client.describe(execution_id)["steps"]:
                 if step["path"] == path:

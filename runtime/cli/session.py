@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
+from stepwell.core.errors import UsageError
 from stepwell.core.redact import redact
 
 if TYPE_CHECKING:
@@ -140,11 +141,17 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
-def open_client(redis: str | None, data: Path | None) -> Client:
-    """The client of the server that the options name."""
+def open_client(redis: str | None, data: Path | None, *, new: bool = False) -> Client:
+    """The client of the server that the options name. Unless `new`, an embedded server must have been there before:
+    a look into a wrong folder shall not make data there. Raises UsageError then."""
     from stepwell.client import Client
 
     address = resolved(redis, data)
+    if address.data_dir is not None and not new and not address.data_dir.exists():
+        raise UsageError(
+            f"there are no data in {address.data_dir}: give their folder (--data), or a server (--redis),"
+            " or begin with `stepwell run` or `start`"
+        )
     return Client(address.url) if address.url is not None else Client(data_dir=address.data_dir)
 
 

@@ -241,7 +241,7 @@ def _wait_row(view: Shown, wait: Shown, now: int, axis_end: int) -> Row:
     end = ended if ended is not None else axis_end
     details: list[Line] = []
     if still:
-        limit = f"until {utc(wait['due_at'])}, {duration(max(0, wait['due_at'] - now))} more" if wait["due_at"] else ""
+        limit = _until(wait["due_at"], now) if wait["due_at"] else ""
         if wait["kind"] == "signal":
             send = f"send it: stepwell signal {view['id']} {wait['name']} --payload JSON"
             details.append([(f"    for the signal {wait['name']}{', ' * bool(limit)}{limit}; {send}", "dim")])
@@ -249,6 +249,10 @@ def _wait_row(view: Shown, wait: Shown, now: int, axis_end: int) -> Row:
             details.append([(f"    {limit}", "dim")])
     shown = f"{wait['path']} ({wait['name']})" if wait["kind"] == "signal" else wait["path"]
     return Row(shown, wait["status"], "", [(wait["declared_at"], end, WAIT, BUSY if still else WAIT)], details)
+
+
+def _until(due: int, now: int) -> str:
+    return f"until {utc(due)}, {f'{duration(due - now)} more' if due > now else f'overdue by {duration(now - due)}'}"
 
 
 def _foot(view: Shown, width: int) -> Iterator[Line]:

@@ -13,7 +13,9 @@ from stepwell.core.partition import DEFAULT_PARTITIONS
 from stepwell.store import queries
 from stepwell.store.check import ServerFacts, check_server
 from stepwell.store.cluster import masters_of
+from stepwell.store.connect import explain
 from stepwell.store.durability import RELAXED, Durability, parse_durability
+from stepwell.store.flight import LinkDown
 from stepwell.store.guarantees import Facts, NamespaceFacts, Topology, WorkerFacts
 from stepwell.store.keys import MAX_PARTITIONS, Keys
 from stepwell.store.link import Link
@@ -43,7 +45,10 @@ def examine(
     """
     server = check_server(client, probe_key=f"{namespace}:probe")
     link = Link(client, Keys(namespace), Scripts())
-    space, workers = _namespace(link, namespace)
+    try:
+        space, workers = _namespace(link, namespace)
+    except LinkDown as error:
+        raise explain(error.__cause__ or error, server.address) from error
     return Facts(
         server=server,
         durability=durability or _told(space.durability),

@@ -194,7 +194,7 @@ def _durability(facts: Facts) -> Iterator[Finding]:
     meaning = {
         "relaxed": "a write counts when the server has executed it",
         "aof": "a write counts when it is on the server's disk",
-        "replicated": f"a write counts when {durability.replicas} replicas have it",
+        "replicated": f"a write counts when so many replicas have it: {durability.replicas}",
     }[durability.mode]
     yield Finding("ok", "durability", f"{durability}: {meaning}")
     for problem in _undurable(facts):

@@ -76,7 +76,9 @@ class ParentsAide:
         if self._station is None or self._namespace is None or not slot.host_info:
             self._post(lambda: self.fleet.examined(index, life, named=False))
             return
-        examination = Examination(self._station.url, self._namespace, slot.name, slot.host_info, read_box(box))
+        examination = Examination(
+            self._station.url, self._namespace, slot.name, slot.host_info, read_box(box), slot.hung_at
+        )
         remove_box(box)
         self._examiner.do(examination.run, lambda named: self.fleet.examined(index, life, named))
 

@@ -200,6 +200,7 @@ def _pulse(shard: RunningShard) -> c.Pulse:
         standing_by=shard.standing_by,
         problem=shard.watchdog.problem(),
         commits=shard.commits,
+        held_at=shard.watchdog.held_at(),
     )
 
 

@@ -27,13 +27,14 @@ logger = logging.getLogger("stepwell.worker")
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One death: which shard, which process, what its box said."""
+    """One death: which shard, which process, what its box said, and at which place of the code it hung, if it did."""
 
     url: str
     namespace: Namespace
     shard_id: str
     host_info: str
     report: BoxReport | None
+    hung_at: str = ""
 
     def run(self) -> bool:
         """Free its leases and write down its suspects, again and again while Redis is away.
@@ -56,7 +57,9 @@ class Examination:
     def _examine(self) -> Findings:
         client = connector(self.url)("examiner")
         try:
-            return examine(client, self.namespace.keys, Scripts(), self.host_info, self.report, self.shard_id)
+            return examine(
+                client, self.namespace.keys, Scripts(), self.host_info, self.report, self.shard_id, self.hung_at
+            )
         finally:
             client.close()
 

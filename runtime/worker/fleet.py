@@ -227,7 +227,9 @@ class Fleet:
         if slot.kill_at is not None and now >= slot.kill_at:
             self._kill(slot, Cause("stuck", "it did not end in time"))
         elif slot.state == "running" and self._aide.busy_seconds(slot) > HANG_SECONDS_MAX:
-            self._kill(slot, Cause("hang", f"one turn of its scheduler took over {HANG_SECONDS_MAX:g} s"))
+            slot.hung_at = slot.held_at(now)
+            at = f" {slot.hung_at}" if slot.hung_at else ""
+            self._kill(slot, Cause("hang", f"one turn of its scheduler took over {HANG_SECONDS_MAX:g} s{at}"))
         elif slot.state == "running" and now - slot.heard_at > MUTE_SECONDS_MAX:
             self._kill(slot, Cause("silent", f"nothing was heard of it for {MUTE_SECONDS_MAX:g} s"))
 

@@ -164,7 +164,7 @@ class Parent:
         if fleet.failure:
             logger.critical("the worker ends: %s", fleet.failure)
             return 1
-        logger.info("worker stopped; %s", f"{fleet.cut_short} steps were cut short" if fleet.cut_short else "all ended")
+        logger.info("worker stopped; %s", f"steps cut short: {fleet.cut_short}" if fleet.cut_short else "all ended")
         return 0
 
     @property

@@ -42,13 +42,13 @@ class Findings:
         """For the log."""
         if not self.partitions and not self.struck and self.interrupted is None:
             return f"{self.cause}; it held no partition (any more)"
-        parts = [f"{self.cause}; {len(self.partitions)} partitions are free"]
+        parts = [f"{self.cause}; partitions freed: {len(self.partitions)}"]
         if self.struck:
             parts.append(f"{self.struck} was at work and gets a strike")
         if self.interrupted is None:
             parts.append("it is not known which steps ran: all that were open count as interrupted")
         else:
-            parts.append(f"{self.interrupted} steps were cut short")
+            parts.append(f"steps cut short: {self.interrupted}")
         if self.named:
             shown = ", ".join(f"{each.path} of {each.execution_id} (attempt {each.attempt})" for each in self.named[:5])
             more = f" and {len(self.named) - 5} more" if len(self.named) > 5 else ""
@@ -63,16 +63,18 @@ def examine(
     host_info: str,
     report: BoxReport | None,
     shard_id: str = "",
+    hung_at: str = "",
 ) -> Findings:
     """Say who was at work when the process `host_info` died, free its leases, and take it off the living.
 
     It may be repeated whenever its outcome is unknown: a box strikes each suspect once. `report` is read once, right
     after the death, and kept for the repetitions; None: no box can be read, so all open steps count as interrupted.
+    `hung_at` is for people: the place in the code.
 
     Raises:
         StoreError: Redis is away, or refuses; try again.
     """
-    verdict = judge(report)
+    verdict = judge(report, hung_at)
     leases = _leases_of(LeaseStore(client, keys, scripts), keys, host_info)
     losses = _losses(verdict, keys, leases)
     box_id = "" if report is None else report.box_id

@@ -15,6 +15,8 @@ __all__ = ["Cause", "Slot", "alive", "ready"]
 SILENCE_SECONDS_MAX: Final = 10.0
 """Silence of its lease thread after which a shard is unhealthy."""
 
+FRESH_SECONDS: Final = 3.0
+"""What a shard has said within so many seconds is about now: it says something every second."""
 # What each state is called in metrics and probes.
 SHOWN: Final = {
     "starting": "starting",
@@ -48,6 +50,7 @@ class Slot:
         kill_at: when it must have ended.
         kill_cause: why the parent has killed it.
         heard_at: when it last said something.
+        hung_at: where in the code its scheduler was held when it was killed for that, if it is known.
         host_info: what its leases say of it.
         left: how many steps its drain has cut short; None until it said so.
         asking: number of the question for metrics that it has not answered yet; 0 if there is none.
@@ -64,6 +67,7 @@ class Slot:
     kill_at: float | None = None
     kill_cause: Cause | None = None
     heard_at: float = 0.0
+    hung_at: str = ""
     started_at: float | None = None
     host_info: str = ""
     pulse: c.Pulse | None = None
@@ -94,9 +98,14 @@ class Slot:
         """A new process fills the place."""
         self.handle, self.state, self.heard_at = handle, "starting", now
         self.due = self.kill_at = self.started_at = None
-        self.host_info = ""
+        self.host_info = self.hung_at = ""
         self.pulse = self.failed = self.left = self.kill_cause = self.cause = self.death = None
         self.asking = self.answered = 0
+
+    def held_at(self, now: float) -> str:
+        """Where in the code its scheduler is held, as "at FILE:LINE in NAME"; empty if it has not just said so."""
+        fresh = self.pulse is not None and now - self.heard_at < FRESH_SECONDS
+        return self.pulse.held_at if self.pulse is not None and fresh else ""
 
     def end(self, how: str, now: float) -> Cause:
         """The process has ended, as `how` says, or could not even begin."""

@@ -29,14 +29,19 @@ class Watchdog:
 
     def problem(self) -> str:
         """Who holds the scheduler, for how long, and where in the code; empty while nobody does."""
-        current = self._scheduler.current
-        if current is None or self._monotonic() - current[1] < HELD_SECONDS_MAX:
+        current = self._held()
+        if current is None:
             return ""
         name, since = current
         return (
-            f"{name} has held the scheduler for {self._monotonic() - since:.0f} s {self._place()};"
+            f"{name} has held the scheduler for {self._monotonic() - since:.0f} s {self._place() or 'somewhere'};"
             " all executions wait: move what takes long out of the flow and into a @step"
         )
+
+    def held_at(self) -> str:
+        """The place in the code at which somebody holds the scheduler, as "at FILE:LINE in NAME"; empty while nobody
+        does, and where it is not known."""
+        return "" if self._held() is None else self._place()
 
     def look(self) -> None:
         """Warn once for each time that somebody holds the scheduler."""
@@ -46,9 +51,13 @@ class Watchdog:
             self._told = current
             logger.warning("%s", problem)
 
+    def _held(self) -> tuple[str, float] | None:
+        current = self._scheduler.current
+        return None if current is None or self._monotonic() - current[1] < HELD_SECONDS_MAX else current
+
     def _place(self) -> str:
         thread = self._scheduler.timer_heap.thread
         frame = None if thread is None else self._frames().get(thread)
         if frame is None:
-            return "somewhere"
+            return ""
         return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -168,7 +168,7 @@ class Worker:
         if self._failure is not None:
             logger.critical("the worker ends: %s", self._failure)
             return 1
-        logger.info("worker stopped; %s", f"{self.cut_short} steps were cut short" if self.cut_short else "all ended")
+        logger.info("worker stopped; %s", f"steps cut short: {self.cut_short}" if self.cut_short else "all ended")
         return 0
 
     def end(self) -> None:

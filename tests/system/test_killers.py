@@ -26,7 +26,7 @@ def interruptions(client: Client, *executions: str) -> int:
 
 def shown_by_boxes(worker: WorkerProcess) -> int:
     """How many steps the black boxes of dead shards showed as running."""
-    return sum(int(number) for number in re.findall(r"(\d+) steps were cut short", worker.err))
+    return sum(int(number) for number in re.findall(r"steps cut short: (\d+)", worker.err))
 
 
 def suspects(stage: Stage) -> dict[str, Any]:

@@ -45,6 +45,8 @@ def test_a_hang_is_the_fault_of_who_was_driven_and_of_nobody_else() -> None:
     verdict = judge(report(WAITS, RESUMED, BLOCKS, driven="order-1", seconds=12.0, complete=False))
     assert (verdict.execution, verdict.cut) == ("order-1", ())
     assert verdict.cause == "it hung for 12 s"
+    where = judge(report(WAITS, driven="order-1", seconds=12.0), "at flows.py:3 in f")
+    assert where.cause == "it hung for 12 s at flows.py:3 in f"
 
 
 def test_when_nothing_ran_in_a_hanging_process_it_may_have_been_anybody_at_work() -> None:

@@ -74,7 +74,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def running(client: FakeClient, *arguments: str) -> tuple[int, str, str]:
         for module in (executions, looking):
-            monkeypatch.setattr(module, "open_client", lambda *_: client)
+            monkeypatch.setattr(module, "open_client", lambda *_, **__: client)
         code = main(arguments)
         printed = capsys.readouterr()
         return code, printed.out, printed.err

@@ -60,7 +60,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """`run(client, *arguments)` gives the exit code, stdout and stderr."""
 
     def running(client: FakeClient, *arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(dead, "open_client", lambda *_: client)
+        monkeypatch.setattr(dead, "open_client", lambda *_, **__: client)
         code = main(["dead", *arguments])
         printed = capsys.readouterr()
         return code, printed.out, printed.err
@@ -79,6 +79,14 @@ def test_letters_are_listed_with_their_reasons(run: Any) -> None:
     assert second.startswith("ingress:1-0")
     assert client.asked == [(100, {"reason": "type", "partition": "7"})]
     assert json.loads(run(client, "list", "--json")[1]) == client.letters
+
+
+def test_a_list_has_the_beginning_of_a_long_entry_only(run: Any) -> None:
+    big = {**LETTER, "fields": {"input": "y" * 5000}}
+    _, out, _ = run(FakeClient(big), "list")
+    assert "yyy" in out
+    assert max(map(len, out.splitlines())) < 300
+    assert "y" * 5000 in run(FakeClient(big), "show", "7:1-0")[1]
 
 
 def test_letters_do_not_steer_the_terminal(run: Any) -> None:
@@ -138,3 +146,11 @@ def test_a_letter_that_is_not_there_exits_with_2(run: Any) -> None:
     client.gone.add("7:1-0")
     code, _, err = run(client, "replay", "7:1-0")
     assert (code, err) == (2, "stepwell: there is no dead letter 7:1-0 (any more)\n")
+
+
+def test_where_one_of_several_letters_is_not_there_it_is_said_what_was_done_before(run: Any) -> None:
+    client = FakeClient(LETTER)
+    client.gone.add("7:2-0")
+    code, _, err = run(client, "drop", "7:1-0", "7:2-0", "7:3-0")
+    assert (code, err) == (2, "stepwell: there is no dead letter 7:2-0 (any more); done before it: 7:1-0\n")
+    assert client.asked == [("drop", "7:1-0")]

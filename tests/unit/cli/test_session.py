@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from stepwell.cli.session import Session, columns, cut, plain
+from stepwell.cli.session import Session, columns, cut, open_client, plain
+from stepwell.core.errors import UsageError
 
 
 class Screen(io.TextIOWrapper):
@@ -103,3 +105,9 @@ def test_a_table_cuts_its_last_column_only() -> None:
 
 def test_cutting_says_that_something_is_left_out() -> None:
     assert (cut("12345", 5), cut("123456", 5)) == ("12345", "1234…")
+
+
+def test_a_look_into_a_wrong_folder_makes_no_data_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no data in .*/wrong: give their folder"):
+        open_client(None, tmp_path / "wrong")
+    assert not (tmp_path / "wrong").exists()

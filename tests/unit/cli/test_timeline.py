@@ -214,6 +214,16 @@ def test_waits_stand_between_the_steps_and_say_what_ends_them() -> None:
         """)
 
 
+def test_a_sleep_that_is_over_and_was_not_gone_on_with_is_overdue() -> None:
+    shown = view(
+        status="parked",
+        waits=[wait("sleep", "timer", "", 0, None, 1000)],
+        open={"sleep": opened("waiting", 0)},
+        error={"type": "crashes its shard", "message": "three times", "failed_step": None, "open": []},
+    )
+    assert "until 2026-01-02T03:04:06.000Z, overdue by 1 min\n" in drawn(shown, 61_000, width=64)
+
+
 def test_a_running_attempt_an_interruption_and_a_gap_in_the_kept_attempts_are_told() -> None:
     shown = view(
         steps=[

@@ -114,6 +114,16 @@ def test_levels_follow_what_a_person_has_to_do(one_of_each: list[events.Event]) 
     }
 
 
+def test_who_is_parked_is_logged_with_what_to_do_about_it(caplog: pytest.LogCaptureFixture) -> None:
+    subscriber = LogSubscriber(logging.getLogger("stepwell.events"))
+    subscriber(events.ExecutionParked("order-7", "checkout", "not deployed here", "known: pay"))
+    subscriber(events.ExecutionParked("order-7", "checkout", "crashed", "KeyError"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "execution parked: not deployed here; to do: run a worker that has the flow checkout: it goes on then",
+        "execution parked: crashed; to do: mend what the traceback shows, then: stepwell retry order-7",
+    ]
+
+
 @pytest.mark.parametrize("formatter", [KeyValueFormatter([SECRET]), JsonFormatter([SECRET])])
 def test_credentials_are_hidden_in_messages_fields_and_tracebacks(formatter: logging.Formatter) -> None:
     try:

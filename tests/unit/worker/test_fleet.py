@@ -98,6 +98,20 @@ def test_a_restart_does_not_wait_for_long_for_what_the_box_says(scene: Scene) ->
     assert scene.slots[0].state == "starting"
 
 
+def test_of_a_shard_that_hung_it_is_known_where_if_it_has_just_said_so(scene: Scene) -> None:
+    place = "at flows.py:3 in f"
+    for slot in scene.slots:
+        scene.say(slot.index, pulse(problem="held", held_at=place))
+    scene.slots[0].heard_at -= 3.0
+    scene.busy.update({0: 10.1, 1: 10.1})
+    scene.fleet.tick()
+    for slot in scene.slots:
+        scene.fleet.look(slot)
+    assert [slot.hung_at for slot in scene.slots] == ["", place]
+    assert scene.slots[1].kill_cause is not None
+    assert scene.slots[1].kill_cause.text == f"one turn of its scheduler took over 10 s {place}"
+
+
 def test_a_turn_that_takes_too_long_is_its_shards_end(scene: Scene) -> None:
     scene.busy[1] = 10.0
     scene.later(0.5)

@@ -182,7 +182,7 @@ def test_an_orderly_end_tells_what_was_cut_short(scene: Scene, caplog: pytest.Lo
         assert ended(parent) == 0
     assert all(c.Drain(3.0) in process.told for process in scene.processes)
     assert "got SIGTERM: draining, again to stop at once" in caplog.messages
-    assert caplog.messages[-1] == "worker stopped; 2 steps were cut short"
+    assert caplog.messages[-1] == "worker stopped; steps cut short: 2"
     assert scene.station.left
 
 

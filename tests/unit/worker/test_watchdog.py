@@ -56,10 +56,14 @@ def test_who_holds_the_scheduler_is_told_once_with_its_place(
     assert entered.wait(HANG_SECONDS)
     watchdog.look()
     assert watchdog.problem() == ""
+    assert watchdog.held_at() == ""
     now.ahead = HELD_SECONDS_MAX + 1
     watchdog.look()
     watchdog.look()
+    place = watchdog.held_at()
     let_go.set()
+    assert place.startswith("at ")
+    assert place in caplog.text
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "execution:e1 has held the scheduler for 3 s at " in caplog.text
     assert "threading.py" in caplog.text
