@@ -100,7 +100,8 @@ class Dispatcher(PooledActor):
         if isinstance(message, m.Counted):
             self._shard.observer(store_events.ExecutionsCounted(message.sizes))
         elif isinstance(message, m.Listed):
-            self._listed[message.partition] = message.lease
+            if message.partition not in self._departures:
+                self._listed[message.partition] = message.lease
         elif isinstance(message, m.CheckRecovered):
             self._check_recovered(message.partitions)
         elif isinstance(message, m.HandOver):
@@ -330,17 +331,21 @@ class Dispatcher(PooledActor):
 
     def _check_recovered(self, partitions: list[int]) -> None:
         """An execution that was not loaded since its partition became ours may have been interrupted before that."""
-        unknown = self._admission.returning
-        unknown.update([route.partition for route in self._routes.values() if not route.left.clean])
-        for partition in partitions:
-            lease = self._shard.holdings.lease(partition)
-            if lease is not None and self._listed.get(partition) == lease and partition not in unknown:
-                self._shard.holdings.recovered(partition)
+        holdings = self._shard.holdings
+        waiting = self._admission.returning
+        unknown = {route.partition for route in self._routes.values() if not route.left.clean}
+        listed = {each for each in partitions if self._listed.get(each, "") == holdings.lease(each)}
+        for partition in listed - waiting - unknown:
+            holdings.recovered(partition)
+        standing = listed & waiting if self._admission.full else set()
+        holdings.standing = frozenset(standing - {route.partition for route in self._routes.values()})
 
     def _hand_over(self, message: m.HandOver) -> None:
         """Nothing of these partitions begins any more; who is in memory (or comes there by now) is told to leave it."""
         leaving = set(message.partitions)
         self._admission.drop_partitions(leaving)
+        for partition in leaving:
+            self._listed.pop(partition, None)  # what waited is out of sight, but not seen to
         for route in self._routes.values():
             if route.partition in leaving and route.ref is not None:
                 route.ref.tell(m.Leave())

@@ -18,6 +18,9 @@ class Holdings:
         self._grants: dict[int, Grant] = {}
         self._until: dict[int, float] = {}
         self._lock = threading.Lock()
+        self.standing: frozenset[int] = frozenset()
+        """Unrecovered partitions of which nothing is in memory, as there is no room for what they have waiting. Written
+        by the dispatcher."""
 
     def hold(self, grant: Grant, until: float) -> None:
         """Own the partition; act on it until that monotonic second."""

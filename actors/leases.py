@@ -337,7 +337,7 @@ class Leases:
         """Begin what is due, serve on what was not quiet in time; when there is something to do next."""
         if self._released or not self._hands_over or now < self._hand_over_from:
             return math.inf
-        held = [grant.partition for grant in self._holdings.grants() if grant.clean]
+        held = [grant.partition for grant in self._holdings.grants() if grant.clean or self._may_pass_on(grant)]
         moves = self._handovers.plan(self._membership.unwanted(held), now, patient=self._membership.leaving)
         if moves.begin:
             logger.debug("partitions %s are handed over", moves.begin)
@@ -355,6 +355,10 @@ class Leases:
                 if grant is not None:
                     self.on_gained(grant)
         return self._handovers.next_due()
+
+    def _may_pass_on(self, grant: Grant) -> bool:
+        """Also what is not recovered: where it waits for room here, another one may have it."""
+        return grant.partition in self._holdings.standing or grant.partition in self._handovers
 
     def _became_quiet(self, partition: int, turn: int) -> None:
         """Called on the dispatcher's thread."""

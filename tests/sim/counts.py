@@ -9,6 +9,7 @@ from sim.harness import SimShard, World
 from stepwell.actors.dispatcher import Dispatcher
 from stepwell.actors.execution import ExecutionActor, _is_busy
 from stepwell.actors.healing import Healer
+from stepwell.core.status import QUEUED
 
 
 def check_counts(world: World) -> None:
@@ -77,7 +78,7 @@ def _check_shard(shard: SimShard) -> None:
     assert {*actors} == {name for name, route in routes.items() if route.ref is not None}
     for name, actor in actors.items():
         machine, route = actor._machine, routes[name]
-        if machine is None or actor._in_flight is not None or route.begins:
+        if machine is None or actor._in_flight is not None or route.begins or machine.checkpoint.status == QUEUED:
             continue
         truth = _is_busy(machine.checkpoint, shard.clock.now_ms())
         if truth == _is_busy(machine.checkpoint, shard.clock.now_ms() - 1000):  # falls due at this instant

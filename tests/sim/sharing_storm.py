@@ -30,6 +30,7 @@ class SharingStorm(Storm):
         world = self.world
         world.weather.down = False
         world.weather.lose.clear()
+        world.doomed = False
         for shard in list(world.frozen):
             world.thaw(shard)
         if not self._staying():
@@ -90,6 +91,7 @@ class SharingStorm(Storm):
                 shard.drain()
                 self.faults.append("grace over")
             self.leaving.remove(shard)
+            self.world.doomed = False
             shard.release()
 
     def _crash(self) -> None:

@@ -121,7 +121,7 @@ class Tempest(SharingStorm):
     def calm(self) -> None:
         """No more faults: everything comes to its end, also what the server forgot."""
         if self.tail is not None:
-            self.world.weather.down = False
+            self.world.weather.down = self.world.doomed = False
             for execution_id in self.plans:
                 if not self.world.row(execution_id):
                     self.world.run_for(8.0)

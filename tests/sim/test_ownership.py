@@ -134,6 +134,40 @@ def test_what_a_body_brings_after_its_partition_was_lost_is_kept_by_nobody(make_
     assert [each.runner._attempts._by_path for each in world.shards] == [{}, {}]
 
 
+@pytest.mark.pain(6)
+@pytest.mark.parametrize("boxed", [True, False], ids=["its box is read", "the machine dies"])
+def test_what_waits_for_room_after_a_takeover_goes_on_at_once_where_there_is_room_again(
+    make_world: MakeWorld, boxed: bool
+) -> None:
+    world = shared(make_world)
+    busy, dies = (world.shard(shard_id=shard_id, max_running=2) for shard_id in ("a/0", "b/0"))
+    world.run(lambda: fair(world), limit=5)
+    names: dict[str, list[str]] = {"a/0": [], "b/0": []}
+    for name in ids(world, 32):
+        of = names[world.owners()[world.keys.partition_of(name)]]
+        if len(of) < 2:
+            of.append(name)
+            world.start(job, name, seconds=3600.0, steps=1)
+    world.run(lambda: len(world.ledger.runs) == 4)
+    world.crash(dies)
+    if boxed:
+        world.post_mortem(dies)
+    else:
+        world.dead_hosts.discard(dies.host)
+    world.run_for(TTL + 2)
+    assert sorted(world.owners()) == list(range(PARTITIONS))
+    assert len(world.ledger.runs) == 4, "there is no room for what the dead one had"
+    world.shard(shard_id="b/0", max_running=2)
+    back = now(world)
+    world.run(lambda: len(world.ledger.runs) == 6, limit=60)
+    assert now(world) - back < QUIET_SECONDS
+    for name in names["b/0"]:
+        assert world.ledger.attempts(name, "toil") == [1, 1]
+        assert [each["interruptions"] for each in world.show(name)["steps"]] == [1]
+    assert [world.show(name)["steps"][0]["interruptions"] for name in names["a/0"]] == [0, 0]
+    assert busy.runner.running == 2
+
+
 # Joining.
 
 
