@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 REAPER = ROOT / "tests" / "reaper.py"
 PACKAGES = {"runtime": "", "actors": "actors", "metrics": "metrics"}  # folder -> place below `stepwell`
 HANG_SECONDS = 60
-BASELINE_SECONDS = 300
+BASELINE_SECONDS = 600
 AT_ONCE = max(2, os.cpu_count() or 2)
 # A mutant is a fault that a person could have made: it must load, and speak of nothing that does not exist.
 NO_FAULT = re.compile(r"^E +((?:Name|Import|Syntax|Indentation)Error: .*)$", re.MULTILINE)
