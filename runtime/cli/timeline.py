@@ -194,7 +194,7 @@ def _step_row(view: Shown, step: Shown, now: int, axis_end: int, room: int) -> R
         details.append([(f"       raised at {where}", "dim")])
     if opened is not None and running:
         tries.append((min(before, now), now, ATTEMPT, BUSY))
-        details.append([(f"    {opened['attempt']}  running for up to {duration(max(0, now - before))}", "busy")])
+        details.append([(f"    {opened['attempt']}  begun at most {duration(max(0, now - before))} ago", "busy")])
     if opened is not None and opened["status"] == "ready":
         details.append([(f"    {opened['attempt']}  has not begun", "busy")])
     if step["interruptions"]:

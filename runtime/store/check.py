@@ -212,7 +212,10 @@ def _warnings(info: Facts, policy: str | None, appendfsync: str | None) -> tuple
     elif policy != "noeviction" and not _number(info, "maxmemory"):
         found.append(f"the maxmemory-policy is {policy}: as soon as a maxmemory is set, executions could be evicted")
     if _flag(info, "aof_enabled") is False:
-        found.append("the append-only file is off: a crash of the server loses what happened since its last snapshot")
+        found.append(
+            "the append-only file is off: a crash of the server loses all that happened since its last snapshot, if it"
+            " makes any: turn it on with CONFIG SET appendonly yes, and in its configuration"
+        )
     if appendfsync is None:
         found.append("the appendfsync setting is unknown (CONFIG GET is refused)")
     return tuple(found)

@@ -94,7 +94,7 @@ def undone(facts: Facts) -> Iterator[str]:
     yield "kill -9 of the server process alone: " + (
         "nothing that was acknowledged (the kernel still writes it)"
         if server.aof_enabled
-        else "all that happened since the last snapshot"
+        else "all that happened since the last snapshot, if it makes any"
         if server.aof_enabled is False
         else "unknown, as it does not say whether it keeps an append-only file"
     )
@@ -144,7 +144,7 @@ def _crash(server: ServerFacts, mode: str) -> str:
     if mode == "aof":
         return "nothing that was acknowledged: each write waits for the disk"
     if server.aof_enabled is False:
-        return "all that happened since the last snapshot"
+        return "all that happened since the last snapshot, if it makes any"
     known = {
         "always": "nothing that was acknowledged: the server writes to the disk before it answers",
         "everysec": "the last second or two",
@@ -227,6 +227,14 @@ def _replication(facts: Facts) -> Iterator[Finding]:
                 "replicas",
                 f"{where}it refuses writes until {least} replicas are connected (min-replicas-to-write)",
                 "connect more, or lower min-replicas-to-write",
+            )
+        elif facts.topology != "single" and not each.replicas:
+            # min-replicas-to-write would stop all writes here, so it must not be advised.
+            yield Finding(
+                "warning",
+                "replicas",
+                f"{where}there is none: nobody takes over when this server is away",
+                "connect one",
             )
         elif facts.topology != "single" and not least and facts.durability.mode != "replicated":
             yield Finding(
@@ -314,7 +322,7 @@ def _workers(facts: Facts) -> Iterator[Finding]:
     if not facts.workers:
         yield Finding("warning", "workers", "none is running", "start one: stepwell run FILE")
         return
-    yield Finding("ok", "workers", f"{len(facts.workers)} shards are alive")
+    yield Finding("ok", "workers", f"shards alive: {len(facts.workers)}")
     versions = Counter(worker.version or UNKNOWN for worker in facts.workers)
     if set(versions) - {facts.version}:
         told = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))

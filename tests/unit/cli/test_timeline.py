@@ -242,7 +242,7 @@ def test_a_running_attempt_an_interruption_and_a_gap_in_the_kept_attempts_are_to
     assert lines[-4:] == [
         "    …  28 more are not kept",
         "    30  at 200 ms, next after 0.100 s: HttpError: no",
-        "    31  running for up to 2 s",
+        "    31  begun at most 2 s ago",
         "    interrupted twice by a crash",
     ]
     assert lines[5].startswith("poll  running     31  ")

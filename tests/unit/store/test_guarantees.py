@@ -49,7 +49,7 @@ def test_where_all_is_well_nothing_is_wrong_and_all_is_told() -> None:
     }  # fmt: skip
     assert told["namespace"] == "'stepwell' has 64 partitions: 5 completed"
     assert told["memory"] == "5 MiB used, no limit, policy noeviction"
-    assert told["workers"] == "2 shards are alive"
+    assert told["workers"] == "shards alive: 2"
     assert labels(given) == {
         "server": "Valkey 8.1.0",
         "topology": "single",
@@ -218,6 +218,12 @@ def test_servers_of_a_cluster_are_judged_each() -> None:
     given = facts({"masters": masters}, topology="cluster")
     assert labels(given) | {"aof": "mixed", "replicas": "0", "topology": "cluster"} == labels(given)
     assert sum(topic == "memory" for topic, _ in found(given, "ok")) == 2
+
+
+@pytest.mark.parametrize("topology", ["cluster", "sentinel"])
+def test_where_there_is_no_replica_nothing_is_advised_that_would_stop_all_writes(topology: Any) -> None:
+    given = [each for each in judge(facts({"replicas": 0}, topology=topology)) if each.topic == "replicas"]
+    assert [(each.level, each.to_do) for each in given] == [("ok", ""), ("warning", "connect one")]
 
 
 @pytest.mark.parametrize("topology", ["single", "cluster", "sentinel"])
