@@ -324,7 +324,7 @@ class Leases:
                 self.seqs.granted(grant.partition, grant.seq)
                 self.on_gained(grant)
         if too_late and grants:
-            self._store.release(grants)
+            self._give_back(grants)
         return [answer for answer in answers if isinstance(answer, Held)]
 
     def _held_by_dead(self, held: Held) -> bool:

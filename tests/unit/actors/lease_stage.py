@@ -31,6 +31,7 @@ class Store:
         self.down = False
         self.epoch = 100
         self.released: list[int] = []
+        self.unclean: set[int] = set()  # left by somebody who died, and seen to by nobody since
         self.exchanges = 0
         self.meanwhile: dict[str, Callable[[], None]] = {}  # by what is asked: happens before its answer arrives
 
@@ -60,7 +61,7 @@ class Store:
             else:
                 self.epoch += 1
                 self.held[partition] = f"{owner}|{self.epoch}|i|here,boot,1,1"
-                answers.append(Grant(partition, self.epoch, self.held[partition], True, 0))
+                answers.append(Grant(partition, self.epoch, self.held[partition], partition not in self.unclean, 0))
         self._pass("acquire")
         return answers
 
@@ -78,6 +79,7 @@ class Store:
 
     def release(self, grants: Sequence[Grant]) -> list[bool]:
         self.released += [grant.partition for grant in grants]
+        self.unclean -= {grant.partition for grant in grants}
         for grant in grants:
             self.held.pop(grant.partition, None)
         return [True] * len(grants)

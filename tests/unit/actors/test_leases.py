@@ -125,6 +125,16 @@ def test_all_is_given_back_at_the_end(stage: Stage) -> None:
     assert stage.store.released == [0, 1, 2]
 
 
+def test_what_comes_too_late_is_given_back_as_it_was_got(stage: Stage) -> None:
+    stage.store.unclean = {1}
+    stage.store.meanwhile["acquire"] = stage.leases.release
+    stage.leases.round()
+    assert stage.holdings.partitions() == []
+    assert stage.store.held == {}
+    assert stage.store.released == [0, 2]
+    assert stage.store.unclean == {1}, "what the dead one left is still to be seen to"
+
+
 @pytest.fixture
 def waiting(stage: Stage) -> Stage:
     """A stage after its first round, whose rounds wait in virtual time."""
