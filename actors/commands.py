@@ -6,9 +6,10 @@ import msgspec
 
 from stepwell.actors.messages import CommandMail, Doorbell, Mail
 from stepwell.core.errors import InvalidName, StepwellError
+from stepwell.core.formats import entry_format
 from stepwell.core.inputs import CancelAsked, Command, RetryAsked, SignalSent
 from stepwell.core.names import check_execution_id, check_name
-from stepwell.store.inbox import COMMAND_FORMAT, Entry
+from stepwell.store.inbox import Entry
 
 COMMAND_ID_CHARACTERS_MAX = 128
 FLOW_CHARACTERS_MAX = 100
@@ -27,7 +28,7 @@ _decode_signal = msgspec.json.Decoder(_SignalData).decode
 
 
 def read_entry(entry: Entry) -> tuple[str, Mail]:
-    """The execution that an inbox entry is for, and the mail for it.
+    """The execution that an inbox entry is for, and the mail for it. Its format must be one that we read.
 
     Raises:
         NoSuchCommand: fields are missing or malformed; the message says which.
@@ -37,11 +38,8 @@ def read_entry(entry: Entry) -> tuple[str, Mail]:
         execution_id = check_execution_id(_text(entry, "execution"))
     except InvalidName as error:
         raise NoSuchCommand(str(error)) from error
-    version = entry.fields.get("v", COMMAND_FORMAT.encode())
-    if version != COMMAND_FORMAT.encode():
-        raise NoSuchCommand(
-            f"the entry has format {version[:20]!r}, this version reads {COMMAND_FORMAT}: upgrade this worker"
-        )
+    if entry_format(entry.fields) is None:
+        raise NoSuchCommand(f"field 'v' of the entry is no format: {entry.fields['v'][:20]!r}")
     if kind == "start":
         return execution_id, Doorbell(entry.entry_id)
     command_id = _text(entry, "command")

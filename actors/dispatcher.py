@@ -119,7 +119,13 @@ class Dispatcher(PooledActor):
             return False
         if entry.partition in self._departures or self._shard.holdings.lease(entry.partition) is None:
             return False
+        newer = self._shard.newer
+        if newer.has_entry(entry.partition, entry.entry_id):
+            return False
         strike = self._suspicions.entry(entry.partition, entry.entry_id)
+        if newer.entry(entry.partition, entry.entry_id, entry.fields):
+            self._shard.observer(store_events.LeftAlone("entry"))
+            return False
         if strike is not None and (why := why_buried(strike)):
             self._bury(entry.partition, entry.entry_id, "kills its shard", why)
             self._forgive(entry.partition, [f"e:{entry.entry_id}"])
@@ -175,7 +181,7 @@ class Dispatcher(PooledActor):
             route = self._routes.get(execution_id)
             if route is not None:
                 route.recalled = not route.busy
-            elif not self._admission.knows(execution_id):
+            elif not self._admission.knows(execution_id) and self._serves(execution_id):
                 unknown.append((execution_id, due))
         self._admission.bring_back(message.partition, unknown, self._shard.clock.now_ms())
         if entries:
@@ -237,6 +243,8 @@ class Dispatcher(PooledActor):
             again = _LoadAgain(message.execution_id)
             self._count_busy(route, False)
             self.timers.start("load:" + message.execution_id, LOAD_RETRY_SECONDS, again)
+        elif self._leave_alone(message.execution_id, route, message.reply.fields):
+            pass
         elif revive(self._shard, message.execution_id, message.reply.fields):
             route.waits_for = "revival"
         elif message.reply.fields:
@@ -266,6 +274,19 @@ class Dispatcher(PooledActor):
             logger.warning("execution %s is listed and has no row: it is taken off the lists", execution_id)
             self._shard.observer(store_events.RowMissing(execution_id))
             self._shard.mirror.send(None, Unlist(route.partition, execution_id, lease))
+
+    def _leave_alone(self, execution_id: str, route: Route, fields: dict[str, bytes]) -> bool:
+        """Whether a newer version wrote its row: then that stays as it is, and so does what is sent to it."""
+        newer = self._shard.newer
+        known = newer.has_row(route.partition, execution_id)
+        if not newer.row(route.partition, execution_id, fields, clean=route.left.clean):
+            return False
+        self._remove(execution_id)
+        for entry_id in route.open or ():
+            newer.leave_entry(route.partition, entry_id)
+        if not known:
+            self._shard.observer(store_events.LeftAlone("row"))
+        return True
 
     def _foreign_row(self, execution_id: str, route: Route, error: str) -> None:
         """What has the name of its row is none, until a person mends it. The sweep looks again."""
@@ -326,8 +347,11 @@ class Dispatcher(PooledActor):
     # Partitions that go.
 
     def _serves(self, execution_id: str) -> bool:
+        """Whether it is for us: its partition stays ours, and no newer version wrote its row."""
         partition = self._shard.keys.partition_of(execution_id)
-        return partition not in self._departures and self._shard.holdings.lease(partition) is not None
+        if partition in self._departures or self._shard.holdings.lease(partition) is None:
+            return False
+        return not self._shard.newer.has_row(partition, execution_id)
 
     def _check_recovered(self, partitions: list[int]) -> None:
         """An execution that was not loaded since its partition became ours may have been interrupted before that."""
@@ -335,7 +359,7 @@ class Dispatcher(PooledActor):
         waiting = self._admission.returning
         unknown = {route.partition for route in self._routes.values() if not route.left.clean}
         listed = {each for each in partitions if self._listed.get(each, "") == holdings.lease(each)}
-        for partition in listed - waiting - unknown:
+        for partition in listed - waiting - unknown - self._shard.newer.unmet():
             holdings.recovered(partition)
         standing = listed & waiting if self._admission.full else set()
         holdings.standing = frozenset(standing - {route.partition for route in self._routes.values()})
@@ -361,6 +385,7 @@ class Dispatcher(PooledActor):
     def _partition_lost(self, partition: int) -> None:
         self._departures.end(partition)
         self._listed.pop(partition, None)
+        self._shard.newer.forget(partition)
         self._shard.healer.tell(m.PartitionLost(partition))
         for execution_id, route in list(self._routes.items()):
             if route.partition == partition:

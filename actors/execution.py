@@ -100,12 +100,9 @@ class ExecutionActor(PooledActor):
             self._park_unread(fields, self._park)
             return
         try:
-            cp = row.parse(self._id, fields, self._shard.secret)
+            cp = row.parse(self._id, fields, self._shard.secret, self._shard.newer.reads)
         except row.UnreadableRow as error:
-            if error.newer:
-                self._leave_alone(str(error))
-            else:
-                self._park_unread(fields, m.Park(PARK_UNREADABLE, str(error)))
+            self._park_unread(fields, m.Park(PARK_UNREADABLE, str(error)))
             return
         self._row_status = cp.status
         self._row_due = next_due(cp)
@@ -542,11 +539,6 @@ class ExecutionActor(PooledActor):
             return
         known = [flow.name for flow in self._shard.registry]
         self._feed(ParkAsked(self._now(), PARK_NOT_DEPLOYED, unknown_flow(cp.meta.flow, known)))
-
-    def _leave_alone(self, why: str) -> None:
-        """A newer version wrote the row: one of its workers will go on with it."""
-        logger.warning("%s; the row is left alone", why)
-        self._rest()
 
     def _park_unread(self, fields: dict[str, bytes], park: m.Park) -> None:
         """The row stays as it is but for status and error: what can't be read must not be written over."""

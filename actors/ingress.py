@@ -32,13 +32,24 @@ FORGET_IDLE_MS: Final = 60_000
 
 
 class Ingress:
-    """One round of `run_once` takes in what waits; every 5 s also what a dead shard has left."""
+    """One round of `run_once` takes in what waits; every 5 s also what a dead shard has left.
 
-    def __init__(self, store: IngressStore, intake: Intake, clock: Clock, pause: Callable[[float], object]) -> None:
+    `outdated`: whether shards of a newer version are there, which see to that.
+    """
+
+    def __init__(
+        self,
+        store: IngressStore,
+        intake: Intake,
+        clock: Clock,
+        pause: Callable[[float], object],
+        outdated: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._store = store
         self._intake = intake
         self._clock = clock
         self._pause = pause
+        self._outdated = outdated
         self._left = 0  # entries that we took up and could not finish yet
         self._unsure = True  # there may be more of them: a reply was lost, or we are new
         self._again_at = 0.0
@@ -68,6 +79,11 @@ class Ingress:
         self._store.leave()
 
     def _round(self, block_ms: int | None) -> None:
+        if self._outdated():
+            # What we took up and have not finished is claimed by those that are newer: we don't ask for it any more.
+            self._unsure = True
+            self._pause(PAUSE_SECONDS)
+            return
         now = self._clock.monotonic()
         if (self._left or self._unsure) and now >= self._again_at:
             self._again()

@@ -11,8 +11,8 @@ from stepwell.client.commanding import signal_data
 from stepwell.client.starting import Start, input_hash, prepare
 from stepwell.core import codec
 from stepwell.core.errors import PayloadError, StepwellError, UsageError
+from stepwell.core.formats import entry_format
 from stepwell.core.names import check_execution_id, check_name
-from stepwell.store.inbox import COMMAND_FORMAT
 from stepwell.store.ingress import IngressEntry
 
 __all__ = ["Asked", "NotTaken", "ToCommand", "ToStart", "read_ingress"]
@@ -48,17 +48,16 @@ Asked: TypeAlias = ToStart | ToCommand
 
 
 def read_ingress(entry: IngressEntry) -> Asked:
-    """What an entry asks for. Ids that it does not give derive from its own: taken in twice it has its effect once.
+    """What an entry asks for, if its format is one that we read.
+
+    Ids that it does not give derive from its own: taken in twice it has its effect once.
 
     Raises:
         NotTaken: fields are missing, malformed or too large; the message says which.
     """
     fields = entry.fields
-    version = fields.get("v", COMMAND_FORMAT.encode())
-    if version != COMMAND_FORMAT.encode():
-        raise NotTaken(
-            f"the entry has format {version[:20]!r}, this version reads {COMMAND_FORMAT}: upgrade this worker"
-        )
+    if entry_format(fields) is None:
+        raise NotTaken(f"field 'v' of the entry is no format: {fields['v'][:20]!r}")
     verb = _text(fields, "type")
     derived = f"in-{entry.entry_id}"
     try:

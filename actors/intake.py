@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from stepwell.actors import store_events
 from stepwell.actors.ingress_entries import NotTaken, ToCommand, ToStart, read_ingress
+from stepwell.actors.newer import Newer
 from stepwell.actors.store_events import StoreObserver
 from stepwell.client.commanding import entry_fields
 from stepwell.client.starting import Start, creation, identity, misfits, taken
@@ -30,6 +31,8 @@ from stepwell.store.requests import Command, Create
 logger = logging.getLogger("stepwell.ingress")
 # A command may come before the start that it belongs to is through; that takes no longer than a claim.
 WAIT_FOR_START_SECONDS: Final = 60.0
+# What stands for the ingress where partitions are told apart.
+INGRESS: Final = -1
 
 Workers = Callable[[], Sequence[Mapping[str, object]]]
 
@@ -44,6 +47,7 @@ class _Batch:
     done: list[str] = field(default_factory=list)  # have their effects, or never had one
     letters: list[BuryIngress] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)  # and are removed
+    left: list[str] = field(default_factory=list)  # are of a newer format
 
     def bury(self, entry_id: str, kind: str, reason: str) -> None:
         """Make it a dead letter."""
@@ -61,6 +65,7 @@ class Intake:
         workers: Workers,
         clock: Clock,
         observer: StoreObserver,
+        newer: Newer | None = None,
     ) -> None:
         self._store = store
         self._link = link
@@ -69,10 +74,13 @@ class Intake:
         self._workers = workers
         self._clock = clock
         self._observer = observer
+        self._newer = Newer() if newer is None else newer
         self._since: dict[str, float] = {}  # commands that wait for the start of their execution
 
     def take_in(self, entries: Sequence[IngressEntry]) -> list[str]:
-        """Write the effects of entries, then remove those that have theirs; their ids.
+        """Write the effects of entries, then remove those that have theirs.
+
+        Returns the ids of those that need nothing more of us: they are removed, or left to a newer version.
 
         What raises (LinkDown, StoreRefused, StoreError) or is not among them can be taken in again.
         """
@@ -86,11 +94,14 @@ class Intake:
             self._settle(batch)
         for entry_id in batch.finished:
             self._since.pop(entry_id, None)
-        return batch.finished
+        return batch.finished + batch.left
 
     def _read(self, batch: _Batch, entry: IngressEntry) -> None:
         if not entry.fields:
             batch.done.append(entry.entry_id)  # removed before we came to it
+            return
+        if self._is_newer(entry):
+            batch.left.append(entry.entry_id)
             return
         try:
             asked = read_ingress(entry)
@@ -101,6 +112,14 @@ class Intake:
             batch.starts.append(asked)
         else:
             batch.commands.append(asked)
+
+    def _is_newer(self, entry: IngressEntry) -> bool:
+        """Left pending: who reads that format claims it. Others may claim it too, and leave it likewise."""
+        known = self._newer.has_entry(INGRESS, entry.entry_id)
+        if known or not self._newer.entry(INGRESS, entry.entry_id, entry.fields):
+            return known
+        self._observer(store_events.LeftAlone("ingress"))
+        return True
 
     def _settle(self, batch: _Batch) -> None:
         """Remove what has its effect, and move the rest of what is decided to the dead letters."""

@@ -147,8 +147,13 @@ class Leases:
         return bool(self._membership.heirs)
 
     @property
+    def outdated(self) -> bool:
+        """Whether shards of a newer version are active, which own the partitions."""
+        return self._membership.outdated
+
+    @property
     def stands_by(self) -> bool:
-        """Whether there is nothing for this shard: there are more shards than partitions, and it stays."""
+        """Whether there is nothing for this shard: more shards than partitions, or newer ones; and it stays."""
         nothing = not self._membership.wanted and not self._holdings.partitions()
         return nothing and not self._membership.leaving
 
@@ -357,7 +362,10 @@ class Leases:
         return self._handovers.next_due()
 
     def _may_pass_on(self, grant: Grant) -> bool:
-        """Also what is not recovered: where it waits for room here, another one may have it."""
+        """Also what is not recovered: where it waits for room here, another one may have it; and a newer version gets all,
+        as it may be the only one that can recover it."""
+        if self._membership.outdated:
+            return True
         return grant.partition in self._holdings.standing or grant.partition in self._handovers
 
     def _became_quiet(self, partition: int, turn: int) -> None:

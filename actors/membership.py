@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from stepwell.core.errors import StoreError, StoreUnreachable
-from stepwell.core.ownership import ACTIVE, LEAVING, Member, Roster, State, owners, worker_of
+from stepwell.core.formats import FORMAT
+from stepwell.core.ownership import ACTIVE, LEAVING, Member, Roster, State, newest, owners, worker_of
 from stepwell.store.leases import LeaseHolder
 from stepwell.store.link import StoreRefused
 from stepwell.store.members import Members
@@ -22,12 +23,13 @@ logger = logging.getLogger("stepwell.leases")
 @dataclass(frozen=True, slots=True)
 class Owner:
     """Who asks for leases. `host_info` is its process, `parent` the one that looks into its death ('': nobody does);
-    both are `host,boot,pid,start`."""
+    both are `host,boot,pid,start`. `format`: the newest that it reads."""
 
     name: str
     incarnation: str
     host_info: str
     parent: str = ""
+    format: int = FORMAT
 
 
 class Membership:
@@ -53,7 +55,8 @@ class Membership:
         self._is_dead = is_dead
         self._is_forsaken = is_forsaken
         self._roster = Roster(ttl_seconds)
-        self._active: frozenset[str] = frozenset({owner.name})
+        self._active: frozenset[str] = frozenset({owner.name})  # among whom the partitions are shared
+        self._others: frozenset[str] = frozenset()  # active ones, whatever they read
         self._owners = owners(partitions, self._active)
         self._wanted = frozenset(range(partitions))
         self._leaving = False
@@ -73,7 +76,12 @@ class Membership:
     def heirs(self) -> list[str]:
         """The living shards of other workers: those of our own leave when we do."""
         mine = worker_of(self._me.name)
-        return [each for each in self._active if worker_of(each) != mine]
+        return [each for each in self._others if worker_of(each) != mine]
+
+    @property
+    def outdated(self) -> bool:
+        """Whether shards are active that read a newer format than we do. May be asked by any thread."""
+        return self._me.name not in self._active
 
     def unwanted(self, held: Iterable[int]) -> frozenset[int]:
         """Those of the held partitions that should be another living member's; all once we are leaving."""
@@ -87,7 +95,7 @@ class Membership:
         """Say that we live. Raises as Link does."""
         me = self._me
         state: State = LEAVING if self._leaving else ACTIVE
-        self._store.beat(me.name, Member(server_ms, me.incarnation, me.host_info, state, me.parent))
+        self._store.beat(me.name, Member(server_ms, me.incarnation, me.host_info, state, me.parent, me.format))
 
     def look(self) -> bool:
         """See who is there; whether that changed what should be whose. Raises as Link does when nobody can be asked."""
@@ -103,8 +111,11 @@ class Membership:
         if me is not None and me.incarnation != self._me.incarnation and not self._is_dead(me.host):
             self._warn(f"another living shard calls itself {self._me.name}: give each worker a name of its own")
         living = self._roster.living().items()
-        active = {each for each, member in living if member.state == ACTIVE and not self._is_orphan(member)}
-        return self._reckon(frozenset(active | {self._me.name}))
+        formats = {each: it.format for each, it in living if it.state == ACTIVE and not self._is_orphan(it)}
+        formats[self._me.name] = self._me.format
+        self._others = frozenset(formats) - {self._me.name}
+        self._tell_outdated(newest(formats), max(formats.values()))
+        return self._reckon(newest(formats))
 
     def may_free(self, holder: LeaseHolder) -> bool:
         """Whether the holder of a lease is dead and nobody else will look into that."""
@@ -120,6 +131,26 @@ class Membership:
     def _is_orphan(self, member: Member) -> bool:
         """Dead on this very host, and so is who would have looked into it."""
         return self._is_dead(member.host) and (not member.parent or self._is_dead(member.parent))
+
+    def _tell_outdated(self, active: frozenset[str], best: int) -> None:
+        """Say once that we stand by for others, and once that we don't any more."""
+        outdated = self._me.name not in active
+        if outdated == self.outdated or self._leaving:
+            return
+        if outdated:
+            logger.warning(
+                "a newer version of the runtime shares this namespace (%s reads format %d, this one reads up to %d):"
+                " this shard hands its partitions over and stands by; upgrade it",
+                min(active),
+                best,
+                self._me.format,
+            )
+        else:
+            logger.warning(
+                "no newer version of the runtime is active any more: this shard takes partitions again; what is of a"
+                " format newer than %d is left alone",
+                self._me.format,
+            )
 
     def _reckon(self, active: frozenset[str]) -> bool:
         if active == self._active:

@@ -11,6 +11,7 @@ from stepwell.actors.bus import Bus
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.mirror import Mirror
+from stepwell.actors.newer import Newer
 from stepwell.actors.runner import StepRunner
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.clock import Clock
@@ -39,6 +40,7 @@ class Shard:
     supervisor: AnyRef = field(init=False)
     healer: AnyRef = field(init=False)
     afterlife: Afterlife = field(default_factory=Afterlife)
+    newer: Newer = field(default_factory=Newer)
     _commits: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def commit_id(self) -> str:

@@ -78,6 +78,12 @@ class DeadLettered(msgspec.Struct, gc=False):
     reason: str
 
 
+class LeftAlone(msgspec.Struct, gc=False):
+    """Something of a newer format was found and is left where it is; `kind` is `row`, `entry` or `ingress`."""
+
+    kind: str
+
+
 class IngressTaken(msgspec.Struct, gc=False):
     """Entries of the ingress that had their effect; `kind` is `start` or a command's name."""
 
@@ -120,6 +126,7 @@ StoreEvent: TypeAlias = (
     | SweepFound
     | ExecutionsCounted
     | DeadLettered
+    | LeftAlone
     | IngressTaken
     | GuaranteeSeen
     | SuspectOpened

@@ -142,6 +142,9 @@ class Metrics:
             "sweep_found", "Inbox entries and due executions that nobody held: a fault, or a bug.", "kind"
         )
         self.dead_letters = self._counter("dead_letters", "Entries that could not be applied, by reason.", "reason")
+        self.left_alone = self._counter(
+            "left_alone", "Rows and entries of a newer format, left where they are for a newer worker.", "kind"
+        )
         self.guarantee = Gauge(
             "stepwell_guarantee_info",
             "Which guarantee is in force; `kept` is `no` where a promise can't be kept.",

@@ -92,6 +92,10 @@ class ShardGauges:
         """Entries of the ingress had their effect."""
         self._metrics.ingress.labels(one_of(kind, INGRESS_KINDS)).inc(count)
 
+    def left_alone(self, kind: str) -> None:
+        """Something of a newer format was found: a row, an entry of an inbox or of the ingress."""
+        self._metrics.left_alone.labels(kind).inc()
+
     def dead_lettered(self, kind: str) -> None:
         """A command could not be applied; `kind` is the short reason."""
         self._metrics.dead_letters.labels(one_of(kind, DEAD_LETTER_KINDS)).inc()

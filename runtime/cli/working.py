@@ -124,7 +124,7 @@ def _announce(own: Session, parent: Parent, log_json: bool) -> None:
         facts = {"running": names, "worker": parent.worker_id, "shards": count, "standing_by": parent.standing_by}
         own.answer_json({**facts, "server": server, "metrics": metrics})
     else:
-        does = "standing by (there are more shards than partitions) with" if parent.standing_by else "running"
+        does = "standing by (others have all partitions) with" if parent.standing_by else "running"
         shards = f"{count} shard{'s' if count > 1 else ''}"
         own.answer(f"stepwell: {does} {', '.join(names)}; {shards}; server {server}; metrics {metrics}")
     own.flush()

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["ACTIVE", "LEAVING", "Member", "Roster", "State", "owner_of", "owners", "worker_of"]
+__all__ = ["ACTIVE", "LEAVING", "Member", "Roster", "State", "newest", "owner_of", "owners", "worker_of"]
 
 State = Literal["active", "leaving"]
 ACTIVE: Final = "active"
@@ -23,13 +23,21 @@ BLIND_SECONDS: Final = 1.0
 
 class Member(msgspec.Struct, frozen=True):
     """What a shard says of itself. `at`: the server's ms when it did; `host`: its process; `parent`: the process that
-    looks into its death, '' for none (both `host,boot,pid,start`)."""
+    looks into its death, '' for none (both `host,boot,pid,start`); `format`: the newest format that it reads."""
 
     at: int
     incarnation: str
     host: str
     state: State = ACTIVE
     parent: str = ""
+    format: int = 1
+
+
+def newest(formats: Mapping[str, int]) -> frozenset[str]:
+    """Among which members, by the newest format that each reads, the partitions are shared: who reads less than another
+    one stands by, or it would be given what it can't read."""
+    best = max(formats.values(), default=0)
+    return frozenset(each for each, found in formats.items() if found == best)
 
 
 def worker_of(shard_id: str) -> str:

@@ -9,9 +9,9 @@ from typing import Literal
 
 import msgspec
 
+from stepwell.core.formats import FORMAT
 from stepwell.core.status import STEP_COMPLETED
 
-FORMAT = 1
 NO_VALUE = msgspec.Raw(b"")  # the same object everywhere: fields at their default are left out by identity
 OpKind = Literal["step", "timer", "signal"]
 STEP: Literal["step"] = "step"

@@ -11,21 +11,18 @@ from msgspec.structs import replace
 from stepwell.core import records
 from stepwell.core.checkpoint import NO_SIGNALS, NONE_LEFT, Chain, Checkpoint, newest_first, oldest_first
 from stepwell.core.errors import StepwellError
+from stepwell.core.formats import FORMAT
 from stepwell.core.rules.steps import ATTEMPTS_KEPT
 from stepwell.core.status import STATUSES
 from stepwell.core.token import token_seed
 
 
 class UnreadableRow(StepwellError):
-    """A row is not what this version writes: damaged, or (`newer`) written by a newer version."""
-
-    def __init__(self, message: str, newer: bool = False) -> None:
-        self.newer = newer
-        super().__init__(message)
+    """A row is not what this version writes: damaged, or written by a newer version."""
 
 
-def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes) -> Checkpoint:
-    """The checkpoint that a row holds.
+def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes, reads: int = FORMAT) -> Checkpoint:
+    """The checkpoint that a row holds. `reads`: the newest format that is read.
 
     Raises:
         UnreadableRow: a field is missing or malformed; the message names it.
@@ -33,12 +30,8 @@ def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes) -> Chec
     field = "meta"
     try:
         meta = records.decode_meta(fields["meta"])
-        if meta.format > records.FORMAT:
-            raise UnreadableRow(
-                f"row of {execution_id} has format {meta.format}, this version reads up to {records.FORMAT}:"
-                " upgrade this worker",
-                newer=True,
-            )
+        if meta.format > reads:
+            raise UnreadableRow(f"row of {execution_id} has format {meta.format}, this version reads up to {reads}")
         meta = replace(meta, flow=sys.intern(meta.flow))  # one string for all executions of a flow
         opened: dict[str, records.OpenOp] = {}
         signals: dict[int, records.Signal] = {}

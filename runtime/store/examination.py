@@ -126,7 +126,10 @@ def _namespace(link: Link, name: str) -> tuple[NamespaceFacts, tuple[WorkerFacts
 
 def _worker(beat: Mapping[str, object]) -> WorkerFacts:
     said = {name: value for name in ("version", "durability") if isinstance(value := beat.get(name), str)}
-    return WorkerFacts(str(beat["id"]), said.get("version"), said.get("durability"))
+    counts = {name: value for name in ("format", "left_alone") if type(value := beat.get(name)) is int}
+    return WorkerFacts(
+        str(beat["id"]), said.get("version"), said.get("durability"), counts.get("format"), counts.get("left_alone", 0)
+    )
 
 
 def _counts(link: Link, keys: Keys) -> dict[str, int]:

@@ -44,6 +44,8 @@ class WorkerFacts:
     id: str
     version: str | None = None
     durability: str | None = None
+    format: int | None = None
+    left_alone: int = 0  # rows and entries of a newer format that lie in its partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,4 +333,27 @@ def _workers(facts: Facts) -> Iterator[Finding]:
             "workers",
             f"they are of versions {told}, this is {facts.version}: what a newer one wrote is left alone by older ones",
             "finish the upgrade",
+        )
+    yield from _formats(facts)
+
+
+def _formats(facts: Facts) -> Iterator[Finding]:
+    """Where versions differ in what they read, those that read less stand by, and leave alone what they can't read."""
+    formats = Counter(worker.format for worker in facts.workers if worker.format is not None)
+    if len(formats) > 1:
+        best = max(formats)
+        older = sum(formats.values()) - formats[best]
+        yield Finding(
+            "warning",
+            "formats",
+            f"{older} shards stand by, as {formats[best]} others read a newer format ({best})",
+            "upgrade the workers of the older version",
+        )
+    left = sum(worker.left_alone for worker in facts.workers)
+    if left:
+        yield Finding(
+            "warning",
+            "formats",
+            f"{left:,} rows or entries of a newer format are left alone: who owns their partitions can't read them",
+            "start workers of the version that wrote them",
         )

@@ -13,6 +13,7 @@ import msgspec
 import redis
 
 from stepwell.core.errors import StoreError
+from stepwell.core.formats import FORMAT
 from stepwell.core.status import TERMINAL
 from stepwell.store.keys import STATUSES, Keys
 from stepwell.store.link import Link
@@ -23,7 +24,7 @@ from stepwell.store.scripts import Scripts
 
 __all__ = ["COMMAND_FORMAT", "START", "Entry", "InboxStore"]
 
-COMMAND_FORMAT: Final = "1"
+COMMAND_FORMAT: Final = str(FORMAT)
 
 _PAGE: Final = 500
 

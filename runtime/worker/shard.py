@@ -35,6 +35,7 @@ from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import BatchWritten, StoreEvent, StoreObserver, StoreTrouble
 from stepwell.actors.supervisor import Supervisor
 from stepwell.core.errors import StoreError
+from stepwell.core.formats import FORMAT
 from stepwell.core.limits import Limits
 from stepwell.core.redact import redact
 from stepwell.flow.registry import Registry
@@ -183,7 +184,7 @@ class RunningShard:
         intake = Intake(
             store, link, parts.registry, lambda: workers.living(self.clock.now_ms()), self.clock, parts.observer
         )
-        ingress = Ingress(store, intake, self.clock, self._stopping.wait)
+        ingress = Ingress(store, intake, self.clock, self._stopping.wait, lambda: self._leases.outdated)
         guarantee = Guarantee(
             link.client, link.durability, f"{link.keys.namespace}:probe", self.clock.monotonic, parts.observer
         )
@@ -226,7 +227,7 @@ class RunningShard:
 
     @property
     def standing_by(self) -> bool:
-        """Whether there are more shards than partitions, and this one has none."""
+        """Whether there are more shards than partitions, or newer ones, and this one has none."""
         return self._leases.stands_by
 
     @property
@@ -345,7 +346,8 @@ class RunningShard:
         self._parts.box.beat(self._ticked)
         parts = self._parts
         beat = {"at": server_ms, "flows": parts.registry.describe(), "host": host_info()}
-        beat |= {"version": own_version(), "durability": str(parts.namespace.durability)}
+        beat |= {"version": own_version(), "durability": str(parts.namespace.durability), "format": FORMAT}
+        beat |= {"left_alone": self._context.newer.count}
         self._workers.beat(parts.shard_id, msgspec.json.encode(beat))
         remember(self._link, parts.namespace)
         self.watchdog.look()
@@ -363,7 +365,7 @@ class RunningShard:
 
     def _tell_standing(self) -> None:
         """Say when there is nothing for this shard, and when there is again."""
-        standing_by = self.standing_by
+        standing_by = self.standing_by and not self._leases.outdated  # that is told by who finds it out
         if standing_by != self._standing_by:
             logger.warning(
                 "standing by: there are more shards than partitions, and this one has none until another one goes"

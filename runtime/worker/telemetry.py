@@ -59,6 +59,8 @@ class Telemetry:
                 gauges.counted(event.sizes)
             case store_events.DeadLettered():
                 gauges.dead_lettered(event.kind)
+            case store_events.LeftAlone():
+                gauges.left_alone(event.kind)
             case store_events.IngressTaken():
                 gauges.taken_in(event.kind, event.count)
             case store_events.SuspectOpened():

@@ -45,13 +45,13 @@ def test_living_workers_are_told_with_version_and_durability(store):
     open_namespace(store.client, "t", 4, new_secret=lambda: b"s" * 32)
     now = int(server_ms(store))
     for name, beat in {
-        "a/0": {"at": now, "version": "0.1", "durability": "aof"},
+        "a/0": {"at": now, "version": "0.1", "durability": "aof", "format": 2, "left_alone": 3},
         "b/0": {"at": now},
         "dead/0": {"at": now - 60_000, "version": "0.0"},
     }.items():
         store.workers.beat(name, json.dumps(beat).encode())
     facts = look(store)
-    assert facts.workers == (WorkerFacts("a/0", "0.1", "aof"), WorkerFacts("b/0"))
+    assert facts.workers == (WorkerFacts("a/0", "0.1", "aof", 2, 3), WorkerFacts("b/0"))
     assert facts.durability == Durability()
     assert look(store, durability=Durability("replicated", 2)).durability == Durability("replicated", 2)
 

@@ -8,7 +8,7 @@ import pytest
 from stepwell.core.ownership import Member
 from stepwell.store.link import LinkDown, StoreError, StoreRefused
 
-MEMBER = Member(1000, "i1", "host,boot,1,2", parent="host,boot,1,1")
+MEMBER = Member(1000, "i1", "host,boot,1,2", parent="host,boot,1,1", format=7)
 
 
 def test_who_says_that_it_lives_is_read_by_all_with_the_servers_time(store):

@@ -20,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as RedisRetry
 from sim.ahead import next_look
 from sim.bodies import Ledger, SimRunner
+from sim.clocks import WorldsClock
 from sim.dying import ShardDied, SimBox
 from sim.journal import Journal, Judge, Sent, SimLink, Weather
 
@@ -39,12 +40,14 @@ from stepwell.actors.kit.scheduler import ActorCrashed, VirtualScheduler
 from stepwell.actors.leases import LOOK_SECONDS, RENEW_SECONDS, TTL_MS, Leases, Pace
 from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.mirror import Mirror
+from stepwell.actors.newer import Newer
 from stepwell.actors.seqs import SeqBook
 from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import StoreEvent
 from stepwell.actors.supervisor import Supervisor
 from stepwell.client.starting import input_hash
 from stepwell.core.events import Event
+from stepwell.core.formats import FORMAT
 from stepwell.core.limits import Limits
 from stepwell.core.ownership import worker_of
 from stepwell.core.records import Meta, Outcome, decode_outcome, encode
@@ -339,6 +342,7 @@ class SimShard:
         ingress: bool = False,
         shard_id: str = "",
         parent: str = "",
+        reads: int = FORMAT,
     ) -> None:
         limits = Limits(running=max_running) if limits is None else limits
         self.world = world
@@ -346,7 +350,7 @@ class SimShard:
         self.name = f"inc{number}"
         self.host = f"host,boot,{number},1"
         self.shard_id = shard_id or f"w{self.name}"
-        self._parent = parent
+        self._parent, self._reads = parent, reads
         self.paused: set[str] = set()
         self.crashes: list[tuple[str, BaseException, str]] = []
         self.undelivered: list[tuple[object, str]] = []
@@ -386,6 +390,7 @@ class SimShard:
             incarnation=self.name,
             box=self.box,
             limits=limits,
+            newer=Newer(reads),
         )
         self.ingress = self._build_ingress() if ingress else None
         self._ingress_until = 0.0
@@ -399,8 +404,9 @@ class SimShard:
         link = self._sim_link("ingress")
         store = IngressStore(link, f"w{self.name}/0")
         workers = self.world.offers
-        intake = Intake(store, link, self.context.registry, lambda: workers, self.clock, self.world.store_events.append)
-        return Ingress(store, intake, self.clock, self._pause_ingress)
+        observer, newer = self.world.store_events.append, Newer(self._reads)
+        intake = Intake(store, link, self.context.registry, lambda: workers, self.clock, observer, newer)
+        return Ingress(store, intake, self.clock, self._pause_ingress, lambda: self.leases.outdated)
 
     def _build_leases(self) -> Leases:
         world = self.world
@@ -408,9 +414,9 @@ class SimShard:
         store._link = self._sim_link("leases")
         members = Members(world.connect(), world.keys, world.scripts)
         members._link = self._sim_link("members")
-        owner = Owner(self.shard_id, self.name, self.host, self._parent)
+        owner = Owner(self.shard_id, self.name, self.host, self._parent, self._reads)
         pace = Pace(world.lease_ttl_ms, world.renew_seconds, world.look_seconds)
-        clock = _Clock(world.clock)
+        clock = WorldsClock(world.clock)
         membership = Membership(
             members,
             owner,
@@ -586,13 +592,3 @@ class SimShard:
 
     def _lost_mail(self, message: object, name: str) -> None:
         self.undelivered.append((message, name))
-
-
-class _Clock:
-    """The world's clock follows no server."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self.monotonic = clock.monotonic
-
-    def sync(self, server_ms: int, sent_monotonic: float, received_monotonic: float) -> None:
-        return

@@ -106,7 +106,7 @@ GARBAGE = [
     {"type": "signal", "execution": "{own}", "data": '{"name":"a"}', "v": "1"},
     {"type": "explode", "execution": "{own}", "command": "c6", "data": "{}", "v": "1"},
     {"type": "x" * 100_000, "execution": "{own}", "command": "c7", "data": "{}", "v": "1"},
-    {"type": "cancel", "execution": "{own}", "command": "c8", "data": "{}", "v": "99"},
+    {"type": "cancel", "execution": "{own}", "command": "c8", "data": "{}", "v": "099"},
     {"type": "cancel", "execution": "{own}", "command": "c9", "data": "{}", "v": b"\xff"},
     {"type": "cancel", "execution": "{unknown}", "command": "c10", "data": "{}", "v": "1"},
     {"type": "cancel", "execution": "{elsewhere}", "command": "c11", "data": "{}", "v": "1"},

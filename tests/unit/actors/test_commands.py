@@ -57,7 +57,7 @@ def test_each_command_becomes_its_event(kind: bytes, data: bytes, event: object)
         ({"type": b"cancel", "command": b""}, "no field 'command'"),
         ({"type": b"cancel", "command": b"c" * 129}, "1 to 128 plain characters"),
         ({"type": b"cancel", "command": b"a\nb"}, "1 to 128 plain characters"),
-        ({"type": b"cancel", "v": b"2"}, "upgrade this worker"),
+        ({"type": b"cancel", "v": b"02"}, "'v' of the entry is no format"),
         ({"type": b"signal", "data": b"{"}, "signal c1 can't be read"),
         ({"type": b"signal", "data": b'{"name":"not a name"}'}, "signal c1 can't be read"),
     ],

@@ -185,6 +185,18 @@ def test_workers_of_other_versions_are_told_of() -> None:
 
 
 @pytest.mark.pain(47)
+def test_shards_that_read_different_formats_are_told_of_and_so_is_what_is_left_alone() -> None:
+    ones = (WorkerFacts("a/0", "0.1", format=1), WorkerFacts("b/0", "0.1", format=1), WorkerFacts("c/0", "0.1"))
+    assert found(facts(workers=ones), "warning") == []
+    both = (*ones, WorkerFacts("d/0", "0.1", format=2))
+    [(topic, text)] = found(facts(workers=both), "warning")
+    assert (topic, text) == ("formats", "2 shards stand by, as 1 others read a newer format (2)")
+    alone = tuple(replace(one, left_alone=3) for one in ones[:2])
+    [(topic, text)] = found(facts(workers=alone), "warning")
+    assert (topic, "6 rows or entries of a newer format are left alone" in text) == ("formats", True)
+
+
+@pytest.mark.pain(47)
 @pytest.mark.parametrize(
     ("space", "partitions", "said"),
     [
