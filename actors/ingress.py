@@ -81,7 +81,6 @@ class Ingress:
     def _round(self, block_ms: int | None) -> None:
         if self._outdated():
             # What we took up and have not finished is claimed by those that are newer: we don't ask for it any more.
-            self._unsure = True
             self._pause(PAUSE_SECONDS)
             return
         now = self._clock.monotonic()

@@ -21,6 +21,9 @@ from stepwell import Client
 
 PASSWORD = "s3cret-pw"
 RESETS = 20
+# A server that loads answers after each 1,024 commands.
+LOADED_KEYS = 100_000
+LOAD_MICROSECONDS = 300
 
 
 @pytest.fixture
@@ -59,6 +62,17 @@ def end_well(stage: Stage, client: Client, worker: WorkerProcess, ids: list[str]
         assert stage.journal.attempts(each, "held") == [1]
         assert stage.journal.attempts(each, "quick") == [1]
     assert client.dead_letters() == []
+
+
+def loading(server: Server) -> bool:
+    """Whether the server is up and still reads its data."""
+    with server.admin() as client:
+        try:
+            return bool(client.info("persistence")["loading"])
+        except redis.exceptions.BusyLoadingError:
+            return True
+        except redis.RedisError:
+            return False
 
 
 def in_trouble(worker: WorkerProcess, more_than: float = 0.0) -> bool:
@@ -146,6 +160,63 @@ def test_a_full_server_loses_nothing_and_goes_on_when_there_is_room(served: Stag
         admin.config_set("maxmemory", "0")
         end_well(served, client, worker, ids)
         end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
+
+
+@pytest.mark.pain(15)
+def test_a_server_that_can_not_save_holds_everything_up_and_costs_no_attempt(
+    served: Stage, admin: redis.Redis, tmp_path: Path
+) -> None:
+    worker = served.worker().ready()
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+        blocked = tmp_path / "server" / admin.config_get("dbfilename")["dbfilename"]
+        (blocked / "inside").mkdir(parents=True)  # no file can take its place, whoever the server runs as
+        admin.config_set("save", "3600 1000000")  # without one no failed save holds writes up
+        admin.bgsave()
+        served.eventually(
+            lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "err", "the server could not save"
+        )
+        with pytest.raises(redis.ResponseError, match="MISCONF"):
+            admin.set("stepwell:probe", "1")
+        served.open("go")
+        served.eventually(lambda: in_trouble(worker, 2), "the worker notices")
+        assert served.journal.runs(path="quick") == []
+        admin.config_set("stop-writes-on-bgsave-error", "no")
+        end_well(served, client, worker, ids)
+        end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
+    assert "MISCONF" in worker.err
+    assert "Traceback" not in worker.err
+
+
+@pytest.mark.pain(5)
+def test_a_server_that_is_still_loading_its_data_is_waited_for(
+    served: Stage, server: Server, admin: redis.Redis
+) -> None:
+    with admin.pipeline(transaction=False) as pipe:
+        for number in range(LOADED_KEYS):
+            pipe.set(f"ballast:{number}", "x")
+        pipe.execute()
+    worker = served.worker().ready()
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+        client.start("bumpy", {"failures": 4}, "b1")
+        server.kill()
+        served.open("go")
+        served.eventually(lambda: in_trouble(worker), "the worker notices")
+        server.launch(key_load_delay=LOAD_MICROSECONDS)
+        served.eventually(lambda: loading(server), "the server says that it loads its data")
+        before = worker.metric("stepwell_store_troubles_total")
+        served.eventually(lambda: in_trouble(worker, before + 3), "the worker asks again and again")
+        assert loading(server), "it was loading all the while"
+        assert served.journal.runs(path="quick") == []
+        admin.config_set("key-load-delay", 0)
+        server.wait()
+        end_well(served, client, worker, ids)
+        assert client.result("b1", timeout=60) == 5
+        assert served.journal.attempts("b1", "shaky") == [1, 2, 3, 4, 5]
+        end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
+    assert worker.process.poll() is None
+    assert "Traceback" not in served.said
 
 
 @pytest.mark.pain(11)

@@ -32,7 +32,17 @@ class Server:
 
     def start(self) -> Server:
         """Start it and wait until it answers."""
-        settings = {
+        self.launch()
+        self.wait()
+        return self
+
+    def wait(self) -> None:
+        """Until it answers."""
+        self._eventually(self._answers, f"the server on port {self.port} answers")
+
+    def launch(self, **given: object) -> None:
+        """Start it, with settings beside the usual ones (`_` for `-`); it may still be loading its data."""
+        settings: dict[str, object] = {
             "port": self.port,
             "bind": "127.0.0.1",
             "dir": self._folder,
@@ -42,11 +52,10 @@ class Server:
         }
         if self._password:
             settings["requirepass"] = self._password
+        settings |= {name.replace("_", "-"): value for name, value in given.items()}
         options = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
         sink = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._process = self._processes.start([server_binary(), *options], **sink)
-        self._eventually(self._answers, f"the server on port {self.port} answers")
-        return self
 
     def kill(self) -> None:
         """`kill -9`, and wait for its end."""
