@@ -17,7 +17,7 @@ def test_who_says_that_it_lives_is_read_by_all_with_the_servers_time(store):
     before = store.leases.server_time_ms()
     roll = store.members.read()
     assert before <= roll.server_ms <= store.leases.server_time_ms()
-    assert roll.members == {"w/0": MEMBER, "w/1": Member(1000, "i1", "host,boot,1,2", "leaving", "host,boot,1,1")}
+    assert roll.members == {"w/0": MEMBER, "w/1": Member(1000, "i1", "host,boot,1,2", "leaving", "host,boot,1,1", 7)}
 
 
 def test_the_last_word_counts(store):
