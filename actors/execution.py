@@ -113,8 +113,14 @@ class ExecutionActor(PooledActor):
         elif cp.status == PARKED and cp.error is not None and cp.error.type == PARK_NOT_DEPLOYED:
             self._feed(RetryAsked(self._now(), ""))
         elif cp.status != QUEUED:
-            self._commit(self._machine.start(self._now(), self._left.clean, self._left.cut))
+            self._commit(self._machine.start(self._now(), self._left.clean, self._left.cut, self._moved(cp)))
         self._catch_up()
+
+    def _moved(self, cp: Checkpoint) -> dict[str, int]:
+        """By how much the clock was moved since each timed operation was recorded."""
+        since = self._shard.clock.moved_since
+        timed = [(path, op.due_at - op.delay_ms) for path, op in cp.open.items() if op.due_at and op.delay_ms]
+        return {path: moved for path, at_ms in timed if (moved := since(at_ms))}
 
     def on_receive(self, message: object) -> None:
         """One message; everything but the store's answer waits while a commit is in flight."""

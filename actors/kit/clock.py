@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 import threading
@@ -12,6 +13,9 @@ __all__ = ["SystemClock", "VirtualClock", "deadline_in", "monotonic"]
 
 _SLEW = 0.1
 _LAG_MS_MAX = 10_000
+# Smaller moves are noted together: delays may be off by so much.
+_MOVE_MS = 100
+_MOVES_MAX = 10_000
 
 
 def _monotonic() -> Callable[[], float]:
@@ -60,6 +64,8 @@ class SystemClock:
         self._offset_ms = (read_wall() - read_monotonic()) * 1000
         self._synced_at: float | None = None
         self._latest_ms = 0
+        self._moves: list[tuple[int, float]] = [(0, 0.0)]  # (reading before it, sum of all moves with this one)
+        self._unnoted_ms = 0.0
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch on the shared time line, rounded up; never less than an earlier reading."""
@@ -78,8 +84,8 @@ class SystemClock:
         than 10 s behind (this host stood still, or the server's clock was set forward) goes there at once, as a
         worker that began now would.
 
-        No delay gets shorter by that while it is waited for: timers count `monotonic` seconds from when they were
-        armed. What is loaded from its row later waits for `min(due - now, the recorded delay)`, as ever.
+        No delay gets shorter by that: timers count `monotonic` seconds from when they were armed, and for what is
+        loaded from its row later `moved_since` tells what is to be added.
         """
         measured = server_ms - (sent_monotonic + received_monotonic) / 2 * 1000
         with self._lock:
@@ -89,8 +95,23 @@ class SystemClock:
             else:
                 behind = measured - self._offset_ms
                 most = max(0.0, received_monotonic - self._synced_at) * 1000 * _SLEW
-                self._offset_ms += behind if behind > _LAG_MS_MAX else min(most, max(-most, behind))
+                self._move(behind if behind > _LAG_MS_MAX else min(most, max(-most, behind)))
             self._synced_at = received_monotonic
+
+    def moved_since(self, at_ms: int) -> int:
+        """By how many ms the time line was moved (forward: positive) since it read `at_ms`; its own course apart."""
+        with self._lock:
+            before = bisect.bisect_left(self._moves, (at_ms,)) - 1
+            return round(self._moves[-1][1] - self._moves[max(0, before)][1])
+
+    def _move(self, by_ms: float) -> None:
+        self._unnoted_ms += by_ms
+        if abs(self._unnoted_ms) >= _MOVE_MS:
+            self._moves.append((self.now_ms(), self._moves[-1][1] + self._unnoted_ms))
+            self._unnoted_ms = 0.0
+            if len(self._moves) > _MOVES_MAX:
+                del self._moves[: _MOVES_MAX // 2]
+        self._offset_ms += by_ms
 
 
 class VirtualClock:
@@ -104,6 +125,10 @@ class VirtualClock:
         """Milliseconds since the epoch, rounded up."""
         # Rounded to the nanosecond first: 0.1 + 0.2 is 300 ms, not 301.
         return self._start_ms + math.ceil(round(self._seconds * 1000, 6))
+
+    def moved_since(self, at_ms: int) -> int:
+        """It is never moved: 0."""
+        return 0
 
     def monotonic(self) -> float:
         """Seconds since this clock was made."""

@@ -15,6 +15,11 @@ class Clock(Protocol):
         """
         ...
 
+    def moved_since(self, at_ms: int) -> int:
+        """By how many ms the time line was moved since it read `at_ms`, as far as this clock was there: set forward
+        (positive), it says that more time has passed since then than really has."""
+        ...
+
     def monotonic(self) -> float:
         """Seconds on a clock that never steps; only differences mean something."""
         ...

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 import msgspec
 
 from stepwell.core.records import CutShort, Failure, OpKind
 from stepwell.core.retry import Retry
+
+NOT_MOVED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Begin(msgspec.Struct, frozen=True, gc=False):
@@ -18,11 +22,13 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
 
 class Resumed(msgspec.Struct, frozen=True, gc=False):
     """An execution came back into memory. `clean`: its previous owner left no step running. Where it died, `cut` is
-    what its black box showed as running; None: no box was read, so all that are open count as interrupted."""
+    what its black box showed as running; None: no box was read, so all that are open count as interrupted. `moved`: by
+    how many ms the clock was set forward while an operation waited, by path."""
 
     now: int
     clean: bool
     cut: tuple[CutShort, ...] | None = None
+    moved: Mapping[str, int] = NOT_MOVED
 
 
 class Declaration(msgspec.Struct, frozen=True, gc=False):

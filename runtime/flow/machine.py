@@ -8,7 +8,7 @@ commit is acknowledged.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -27,7 +27,17 @@ from stepwell.core.effects import (
     Write,
 )
 from stepwell.core.errors import DefinitionError, Diverged, InvalidInput, PayloadError
-from stepwell.core.inputs import Begin, Declaration, FlowRaised, Input, Moved, ParkAsked, Resumed, RetryAsked
+from stepwell.core.inputs import (
+    NOT_MOVED,
+    Begin,
+    Declaration,
+    FlowRaised,
+    Input,
+    Moved,
+    ParkAsked,
+    Resumed,
+    RetryAsked,
+)
 from stepwell.core.messages import message_of
 from stepwell.core.records import CutShort, Failure, decode_fact
 from stepwell.core.status import PARK_DIVERGED, PARKED, QUEUED
@@ -67,14 +77,21 @@ class Machine:
         self.checkpoint = checkpoint
         self._driver: Driver | None = None
 
-    def start(self, now: int, clean: bool, cut: tuple[CutShort, ...] | None = None) -> Turn:
+    def start(
+        self,
+        now: int,
+        clean: bool,
+        cut: tuple[CutShort, ...] | None = None,
+        moved: Mapping[str, int] = NOT_MOVED,
+    ) -> Turn:
         """Bring the execution to life after it was loaded. `clean`: nothing ran when its last owner left; `cut`: what
-        ran when it died, if that is known."""
+        ran when it died, if that is known; `moved`: by how many ms the clock was set forward while operations waited.
+        """
         if self.checkpoint.status == QUEUED:
             return self.feed(Begin(now))
         if self.checkpoint.status == PARKED or self.checkpoint.terminal:
             return Turn()
-        return self.feed(Resumed(now, clean, cut))
+        return self.feed(Resumed(now, clean, cut, moved))
 
     def feed(self, event: Input) -> Turn:
         """Apply one event. Divergence parks the execution (or refuses the retry that met it)."""

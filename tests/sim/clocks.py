@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stepwell.actors.kit.clock import VirtualClock
+import time
+
+from stepwell.actors.kit.clock import SystemClock, VirtualClock
 
 
 class WorldsClock:
@@ -13,3 +15,8 @@ class WorldsClock:
 
     def sync(self, server_ms: int, sent_monotonic: float, received_monotonic: float) -> None:
         return
+
+
+def shard_clock(clock: VirtualClock) -> SystemClock:
+    """A clock as shards have it outside of simulations: it follows the server's, which is `time.time()` here."""
+    return SystemClock(clock.monotonic, lambda: time.time())

@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as RedisRetry
 from sim.ahead import next_look
 from sim.bodies import Ledger, SimRunner
-from sim.clocks import WorldsClock
+from sim.clocks import WorldsClock, shard_clock
 from sim.dying import ShardDied, SimBox
 from sim.journal import Journal, Judge, Sent, SimLink, Weather
 
@@ -34,7 +34,7 @@ from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
 from stepwell.actors.ingress import Ingress
 from stepwell.actors.intake import Intake
-from stepwell.actors.kit.clock import VirtualClock
+from stepwell.actors.kit.clock import SystemClock, VirtualClock
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.kit.scheduler import ActorCrashed, VirtualScheduler
 from stepwell.actors.leases import LOOK_SECONDS, RENEW_SECONDS, TTL_MS, Leases, Pace
@@ -343,10 +343,11 @@ class SimShard:
         shard_id: str = "",
         parent: str = "",
         reads: int = FORMAT,
+        slews: bool = False,
     ) -> None:
         limits = Limits(running=max_running) if limits is None else limits
         self.world = world
-        self.clock = world.clock
+        self.clock = shard_clock(world.clock) if slews else world.clock
         self.name = f"inc{number}"
         self.host = f"host,boot,{number},1"
         self.shard_id = shard_id or f"w{self.name}"
@@ -416,7 +417,7 @@ class SimShard:
         members._link = self._sim_link("members")
         owner = Owner(self.shard_id, self.name, self.host, self._parent, self._reads)
         pace = Pace(world.lease_ttl_ms, world.renew_seconds, world.look_seconds)
-        clock = WorldsClock(world.clock)
+        clock = self.clock if isinstance(self.clock, SystemClock) else WorldsClock(world.clock)
         membership = Membership(
             members,
             owner,

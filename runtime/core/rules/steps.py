@@ -107,7 +107,7 @@ def resumed(cp: Checkpoint, event: Resumed) -> Step:
         if op.kind == STEP and op.status in (STEP_RUNNING, STEP_READY):
             cp, more = _rerun(cp, path, op, event)
         else:
-            cp, more = _rearm(cp, path, op, event.now)
+            cp, more = _rearm(cp, path, op, event.now, event.moved.get(path, 0))
         effects += more
     return cp, effects
 
@@ -119,12 +119,15 @@ def remaining_ms(op: OpenOp, now: int) -> int:
     return left if op.delay_ms is None else min(left, op.delay_ms)
 
 
-def _rearm(cp: Checkpoint, path: str, op: OpenOp, now: int) -> Step:
+def _rearm(cp: Checkpoint, path: str, op: OpenOp, now: int, moved: int) -> Step:
     if op.due_at is None:
         return cp, []
-    remaining = remaining_ms(op, now)
+    remaining = remaining_ms(op, now - moved)
     effects: list[Effect] = []
-    if op.due_at - now > remaining:
+    if moved:
+        # What has really passed is known here: from now on the row tells what is left, by the clock as it is.
+        cp, effects = reopen(cp, path, replace(op, due_at=now + remaining, delay_ms=remaining))
+    elif op.due_at - now > remaining:
         # The server's clock was set back: from now on the row tells the due time by the clock as it is.
         cp, effects = reopen(cp, path, replace(op, due_at=now + remaining))
     effects.append(ArmTimer(path, remaining))

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from stepwell import FatalError, Retry, StepFailed, current_step, flow, gather, sleep, step, wait_for
 from stepwell.core import events
-from stepwell.core.inputs import TimerFired
-from stepwell.core.rules.steps import INTERRUPTIONS_MAX, remaining_ms
+from stepwell.core.effects import ArmTimer
+from stepwell.core.inputs import Resumed, TimerFired
+from stepwell.core.rules.steps import INTERRUPTIONS_MAX, remaining_ms, resumed
 from stepwell.flow.definitions import FlowLike
 from stepwell.testing import LocalRun, local_execution
 
@@ -127,6 +128,34 @@ def test_a_stepped_clock_never_lengthens_a_recorded_delay(step_seconds: float, r
     assert remaining_ms(run.checkpoint.open["work"], run.now_ms) == remaining
     run.reload()
     assert run.timers["work"] == run.now_ms + remaining
+
+
+@pytest.mark.pain(39)
+@pytest.mark.parametrize(
+    ("passed_s", "moved_ms", "remaining"),
+    [
+        (4, 0, 6000),
+        (4, 3000, 9000),
+        (4, -3000, 3000),
+        (3604, 3_600_000, 6000),
+        (-3596, -3_600_000, 6000),
+        (0, 99_000, 10_000),
+    ],
+)
+def test_what_a_clock_was_moved_while_an_execution_was_out_of_memory_is_no_time_that_passed(
+    passed_s: float, moved_ms: int, remaining: int
+) -> None:
+    down.add("work")
+    run = local_execution(simple)
+    run.step_once()
+    now = run.now_ms + int(passed_s * 1000)
+    cp, effects = resumed(run.checkpoint, Resumed(now, clean=True, moved={"work": moved_ms}))
+    assert [effect.delay_ms for effect in effects if isinstance(effect, ArmTimer)] == [remaining]
+    op = cp.open["work"]
+    assert op.due_at == now + remaining
+    if moved_ms:
+        # As if it were recorded now: what was before that counts no more when it is loaded the next time.
+        assert op.delay_ms == remaining
 
 
 def test_a_sleep_without_a_recorded_delay_still_ends_when_it_is_due() -> None:

@@ -109,6 +109,43 @@ def test_a_clock_that_jumps_makes_no_timer_fire_earlier(host: Host) -> None:
     assert due - clock.monotonic() == 60
 
 
+@pytest.mark.pain(39)
+def test_a_clock_knows_by_how_much_it_was_moved_since(host: Host) -> None:
+    clock = host.clock()
+
+    def sync(ahead_ms: int) -> None:
+        host.pass_time(3.0)
+        clock.sync(round(host.wall_s * 1000) + ahead_ms, host.monotonic_s, host.monotonic_s)
+
+    sync(50_000)  # the first one is where it begins
+    began = clock.now_ms()
+    assert clock.moved_since(began) == clock.moved_since(0) == 0
+    sync(50_040)
+    assert clock.moved_since(began) == 0, "small moves are noted together"
+    sync(50_100)
+    assert clock.moved_since(began) == 100
+    later = clock.now_ms()
+    assert clock.moved_since(later) == 0
+    host.pass_time(1.0)
+    sync(50_100 + 3_600_000)
+    assert clock.moved_since(later) == 3_600_000
+    assert clock.moved_since(began) == clock.moved_since(0) == 3_600_100
+    assert clock.moved_since(clock.now_ms()) == 0
+    sync(50_100)
+    assert clock.moved_since(later) == 3_600_000 - 300, "slewed"
+
+
+@pytest.mark.pain(39)
+def test_a_clock_that_is_moved_for_ever_forgets_its_oldest_moves(host: Host) -> None:
+    clock = host.clock()
+    host.wall_s += 1e6
+    for _ in range(12_000):
+        host.pass_time(3.0)
+        clock.sync(0, host.monotonic_s, host.monotonic_s)
+    assert len(clock._moves) <= 10_000
+    assert clock.moved_since(0) <= -5000 * 300
+
+
 def test_a_small_correction_is_taken_whole(host: Host) -> None:
     clock = host.clock()
     clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
