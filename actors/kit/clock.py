@@ -107,7 +107,8 @@ class SystemClock:
     def _move(self, by_ms: float) -> None:
         self._unnoted_ms += by_ms
         if abs(self._unnoted_ms) >= _MOVE_MS:
-            self._moves.append((self.now_ms(), self._moves[-1][1] + self._unnoted_ms))
+            reads = max(self._latest_ms, math.ceil(self.monotonic() * 1000 + self._offset_ms))
+            self._moves.append((reads, self._moves[-1][1] + self._unnoted_ms))
             self._unnoted_ms = 0.0
             if len(self._moves) > _MOVES_MAX:
                 del self._moves[: _MOVES_MAX // 2]
