@@ -362,8 +362,8 @@ class Leases:
         return self._handovers.next_due()
 
     def _may_pass_on(self, grant: Grant) -> bool:
-        """Also what is not recovered: where it waits for room here, another one may have it; and a newer version gets all,
-        as it may be the only one that can recover it."""
+        """Also what is not recovered: where it waits for room here, another one may have it; and a newer version gets
+        all, as it may be the only one that can recover it."""
         if self._membership.outdated:
             return True
         return grant.partition in self._holdings.standing or grant.partition in self._handovers
