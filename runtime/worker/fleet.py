@@ -26,6 +26,8 @@ MUTE_SECONDS_MAX: Final = 60.0
 """A shard that says nothing for so long is killed; it speaks twice a second."""
 ENDING_SECONDS: Final = 25.0
 """What a shard that ends has after its grace: it flushes, stops its threads, gives leases back."""
+SLOW_SECONDS: Final = 30.0
+"""People are told of a start that takes longer."""
 FROZEN_SECONDS: Final = 5.0
 """The parent itself was held up if it did not look for so long."""
 EXAMINING_SECONDS: Final = 2.0
@@ -232,6 +234,14 @@ class Fleet:
             self._kill(slot, Cause("hang", f"one turn of its scheduler took over {HANG_SECONDS_MAX:g} s{at}"))
         elif slot.state == "running" and now - slot.heard_at > MUTE_SECONDS_MAX:
             self._kill(slot, Cause("silent", f"nothing was heard of it for {MUTE_SECONDS_MAX:g} s"))
+        elif slot.state == "starting" and not slot.slow and now - slot.heard_at > SLOW_SECONDS:
+            slot.slow = True
+            logger.warning(
+                "shard %s has said nothing for %g s of its start: a module with flows takes long to load, or Redis to"
+                " answer",
+                slot.name,
+                SLOW_SECONDS,
+            )
 
     def _kill(self, slot: Slot, cause: Cause) -> None:
         if slot.handle is None or slot.kill_cause is not None:

@@ -55,6 +55,7 @@ class Slot:
         left: how many steps its drain has cut short; None until it said so.
         asking: number of the question for metrics that it has not answered yet; 0 if there is none.
         answered: number of the question that it answered last.
+        slow: people were told that its start takes long.
     """
 
     index: int
@@ -78,6 +79,7 @@ class Slot:
     death: Death | None = None
     asking: int = 0
     answered: int = 0
+    slow: bool = False
 
     @property
     def key(self) -> str:
@@ -101,6 +103,7 @@ class Slot:
         self.host_info = self.hung_at = ""
         self.pulse = self.failed = self.left = self.kill_cause = self.cause = self.death = None
         self.asking = self.answered = 0
+        self.slow = False
 
     def held_at(self, now: float) -> str:
         """Where in the code its scheduler is held, as "at FILE:LINE in NAME"; empty if it has not just said so."""
@@ -109,6 +112,8 @@ class Slot:
 
     def end(self, how: str, now: float) -> Cause:
         """The process has ended, as `how` says, or could not even begin."""
+        if self.started_at is None and self.handle is not None:
+            how += " while it started"
         self.handle = self.kill_at = None
         if self.kill_cause is not None:
             cause = self.kill_cause

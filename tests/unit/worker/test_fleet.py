@@ -72,7 +72,8 @@ def test_a_shard_that_never_gets_anywhere_ends_the_worker_and_says_why(scene: Sc
         scene.later(10)
     assert scene.fleet.failure == (
         "shard w/0 died 5 times in a row without having committed anything:"
-        " exit code 4; before that: exit code 3; before that: exit code 2"
+        " exit code 4 while it started; before that: exit code 3 while it started;"
+        " before that: exit code 2 while it started"
     )
     assert scene.slots[0].state == "ended"
     assert scene.slots[1].state == "running", "it is drained, which is the parent's to do"
@@ -140,6 +141,25 @@ def test_a_shard_of_which_nothing_is_heard_is_killed(scene: Scene) -> None:
     assert cause is not None
     assert cause.kind == "silent"
     assert scene.process(0).how == ""
+
+
+def test_of_a_start_that_takes_long_people_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.fleet.start()
+    scene.comes_up(0)
+    scene.later(29.0)
+    assert "of its start" not in caplog.text
+    scene.later(60.0)
+    [said] = [message for message in caplog.messages if "of its start" in message]
+    assert said.startswith("shard w/1 has said nothing for 30 s")
+    assert len(scene.processes) == 2, "it is waited for"
+
+
+def test_a_death_before_it_ran_says_so(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.dies(0)
+    scene.later(1.0)
+    scene.falls(0, "exit code 3")
+    assert caplog.messages[-1] == "shard w/0 died: exit code 3 while it started"
 
 
 def test_a_parent_that_was_held_up_itself_blames_nobody(scene: Scene) -> None:
