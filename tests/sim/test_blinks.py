@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sim.harness import World
@@ -10,6 +11,7 @@ from sim.journal import Verdict
 
 from stepwell import flow, sleep, step, wait_for
 from stepwell.actors import store_events
+from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.replies import Broken, Refused
 from stepwell.store.requests import Load, Request
 
@@ -24,6 +26,12 @@ async def note(word: object) -> object:
 @flow
 async def listens() -> object:
     return await note(await wait_for("word"))
+
+
+@flow
+async def sleeps_long() -> object:
+    await sleep(100)
+    return await note("up")
 
 
 @flow
@@ -93,3 +101,33 @@ def test_an_entry_with_a_smaller_id_than_one_read_before_is_found_after_a_reconn
     assert world.clock.monotonic() - began < 2, "no sweep was needed"
     assert world.of_type(store_events.SweepFound) == []
     assert shard.crashes == []
+
+
+@pytest.mark.pain(10, 32)
+@pytest.mark.parametrize("kind", ["cut", "refused"])
+def test_what_falls_due_while_redis_blinks_is_on_time_though_it_is_out_of_memory(
+    make_world: MakeWorld, kind: str
+) -> None:
+    world = make_world(sleeps_long, partitions=4)
+    shard = world.shard()
+    ids = [f"e{number}" for number in range(8)]
+    for each in ids:
+        world.start(sleeps_long, each)
+    world.run(lambda: all(world.status(each) == "waiting" for each in ids))
+    world.run_for(1)
+    assert shard.in_memory == []
+    due = world.show("e1")["open"]["sleep"]["due_at"]
+    plain = shard.reader._store.falling_due
+    failed: list[float] = []
+
+    def fails(windows: Any) -> Any:
+        if len(failed) < 4:
+            failed.append(world.clock.monotonic())
+            raise LinkDown("cut off") if kind == "cut" else StoreRefused("is loading", "LOADING")
+        return plain(windows)
+
+    shard.reader._store.falling_due = fails  # type: ignore[method-assign]
+    world.run(lambda: world.ended(*ids), limit=200)
+    assert len(failed) == 4
+    assert world.clock.now_ms() == due
+    assert world.of_type(store_events.SweepFound) == []

@@ -433,3 +433,26 @@ def test_after_many_entries_the_ingress_is_empty_and_no_consumer_is_left(make_wo
     shard.ingress.leave()
     assert consumers(world) == []
     assert left(world) == (0, 0)
+
+
+@pytest.mark.pain(11, 15)
+@pytest.mark.parametrize("why", ["OOM command not allowed", "READONLY You can't write", "MISCONF snapshots fail"])
+def test_a_server_that_refuses_writes_for_a_while_costs_no_entry(make_world: MakeWorld, why: str) -> None:
+    world, shard, _ = prepared(make_world, lambda _, go: go())
+    link = store_of(shard)._link
+    plain = link._round_trip
+    refused: list[str] = []
+
+    def exchange(commands: Any) -> list[object]:
+        writes = [each for each in commands if each[0] in ("EVALSHA", "XADD", "XDEL")]
+        if not writes or len(refused) >= 5:
+            return plain(commands)
+        refused.append(str(writes[0][0]))
+        return [redis.ResponseError(why) for _ in commands]
+
+    link._round_trip = exchange  # type: ignore[method-assign]
+    world.run(lambda: world.ended("e1", "there") and left(world) == (0, 0), limit=60)
+    assert len(refused) == 5
+    [letter] = world.dead_letters()
+    assert letter["kind"] == "input"
+    assert len(world.ledger.of("e1")) == 1
