@@ -13,6 +13,7 @@ from stepwell.actors.blackbox import NO_BOX
 from stepwell.actors.dispatcher import LOAD_RETRY_SECONDS, Dispatcher
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.scheduler import VirtualScheduler
+from stepwell.actors.newer import Newer
 from stepwell.core.limits import Limits
 from stepwell.flow.registry import Registry
 from stepwell.store.inbox import Entry
@@ -56,6 +57,7 @@ class Stage:
             afterlife=Afterlife(),
             box=NO_BOX,
             runner=SimpleNamespace(lose=self.lost.append),
+            newer=Newer(),
         )
         self.ref = self.scheduler.spawn(Dispatcher, shard, name="dispatcher")
         self.grant(1)
