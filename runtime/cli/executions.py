@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_client, session
-from stepwell.core.advice import NO_WORKER
+from stepwell.core.advice import NO_WORKER, to_do
 from stepwell.core.errors import UsageError
-from stepwell.core.status import TERMINAL
+from stepwell.core.status import PARKED, TERMINAL
 
 if TYPE_CHECKING:
-    from stepwell.client import CommandResult
+    from stepwell.client import Client, CommandResult
 
 __all__ = ["ExecutionId", "add_to", "cancel", "read_json", "result", "retry", "signal", "start"]
 
@@ -102,10 +102,8 @@ def result(
     """Wait for an execution's end and print its result as JSON."""
     own = session(context)
     with open_client(redis, data) as client:
-        if timeout is None and not client.workers():
-            status = client.describe(id)["status"]
-            if status not in TERMINAL:
-                own.remark(f"execution {id} is {status}; {NO_WORKER}")
+        if timeout is None:
+            _warn_of_waiting_in_vain(own, client, id)
         _show_result(own, id, client.result(id, timeout))
 
 
@@ -182,6 +180,19 @@ def _read_file(option: str, name: str) -> str:
         raise UsageError(f"the file that {option} @{name} names can't be read: {reason}: check its path") from error
     except ValueError as error:
         raise UsageError(f"the file that {option} @{name} names is not UTF-8 text: save it as UTF-8 JSON") from error
+
+
+def _warn_of_waiting_in_vain(own: Session, client: Client, execution_id: str) -> None:
+    """Say what has to be done before an end can come."""
+    view = client.describe(execution_id)
+    status, error = view["status"], view["error"]
+    if status == PARKED and error is not None:
+        own.remark(
+            f"execution {execution_id} is parked ({error['type']}: {error['message']});"
+            f" to do: {to_do(execution_id, status, error, view['flow'])}"
+        )
+    if status not in TERMINAL and not client.workers():
+        own.remark(f"execution {execution_id} is {status}; {NO_WORKER}")
 
 
 def _show_result(own: Session, execution_id: str, value: object) -> None:

@@ -46,7 +46,7 @@ class FakeClient:
     """Answers from a table; an exception in it is raised. Remembers what it was asked."""
 
     def __init__(self, **answers: Any) -> None:
-        self.answers = {"start": "A1", "workers": [{"id": "w"}], **answers}
+        self.answers = {"start": "A1", "workers": [{"id": "w"}], "describe": view(), **answers}
         self.asked: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -137,6 +137,18 @@ def test_looking_at_what_has_not_ended_says_that_no_worker_runs(run: Run, status
     busy = FakeClient(describe=shown, list=[{**LISTED, "status": status}], result=1)
     for command in (["show", "A1"], ["list"], ["result", "A1"]):
         assert run(busy, *command)[2] == ""
+
+
+def test_who_waits_for_what_is_parked_is_told_what_to_do_first(run: Run) -> None:
+    parked = {"type": "not deployed here", "message": "known: pay", "failed_step": None, "open": {}}
+    client = FakeClient(describe=view(status="parked", error=parked), result=1)
+    assert run(client, "result", "A1") == (
+        0,
+        "1\n",
+        "execution A1 is parked (not deployed here: known: pay);"
+        " to do: run a worker that has the flow checkout: it goes on then\n",
+    )
+    assert run(client, "result", "A1", "--timeout", "5")[2] == "", "its timeout tells"
 
 
 @pytest.mark.parametrize("status", ["completed", "error", "cancelled"])
