@@ -93,9 +93,10 @@ def cancel(cp: Checkpoint, event: CancelAsked) -> Step:
 
 def retry(cp: Checkpoint, event: RetryAsked) -> Step:
     """Reopen what failed (same tokens, fresh budget), un-park, or end the current backoffs now."""
-    if event.obstacle:
+    act = _RETRY[cp.status]
+    if event.obstacle and act is not _retry_refused:
         return _refuse(cp, event, "retry", event.obstacle)
-    return _RETRY[cp.status](cp, event)
+    return act(cp, event)
 
 
 def _retry_refused(cp: Checkpoint, event: RetryAsked) -> Step:

@@ -12,7 +12,7 @@ from stepwell.core import inputs
 from stepwell.core.checkpoint import APPLIED_LIMIT
 from stepwell.core.inputs import SignalSent
 from stepwell.core.records import Failure, Outcome
-from stepwell.core.rules.commands import SIGNALS_BUFFERED_MAX
+from stepwell.core.rules.commands import SIGNALS_BUFFERED_MAX, retry
 from stepwell.core.status import STATUSES
 from stepwell.testing import LocalRun, local_execution
 
@@ -194,6 +194,13 @@ def test_a_command_is_applied_or_refused_with_its_reason(situation: Situation, c
     if not applied:
         assert {k: v for k, v in run.row.items() if k not in ("applied", "rev")} == row
         assert run.checkpoint.open == before.open
+
+
+@pytest.mark.parametrize("situation", [queued, completed, cancelled, parked])
+def test_what_stands_in_the_way_of_a_retry_is_told_only_where_one_could_be(situation: Situation) -> None:
+    checkpoint = situation().checkpoint
+    told = str(retry(checkpoint, inputs.RetryAsked(1, "c", obstacle="not deployed here")))
+    assert ("not deployed here" in told) == (checkpoint.status == "parked")
 
 
 @pytest.mark.parametrize(("situation", "command"), TABLE, ids=lambda f: f.__name__)
