@@ -235,10 +235,10 @@ class Storm:
     def _judge(self, request: Request) -> Any:
         if not isinstance(request, Commit):
             return None
-        drawn = self.chance.random()
-        if drawn < 0.01:
+        drawn = self.chance.random()  # a storm has a dozen commits
+        if drawn < 0.05:
             self.faults.append("crash at a commit")
             raise ShardDied
-        if drawn < 0.02:
+        if drawn < 0.06:
             return "down"
-        return "lost" if drawn < 0.06 else None
+        return "lost" if drawn < 0.1 else None
