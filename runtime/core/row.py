@@ -31,7 +31,9 @@ def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes, reads: 
     try:
         meta = records.decode_meta(fields["meta"])
         if meta.format > reads:
-            raise UnreadableRow(f"row of {execution_id} has format {meta.format}, this version reads up to {reads}")
+            raise UnreadableRow(
+                f"row of {execution_id} has format {meta.format}, this version reads up to {reads}: upgrade this worker"
+            )
         meta = replace(meta, flow=sys.intern(meta.flow))  # one string for all executions of a flow
         opened: dict[str, records.OpenOp] = {}
         signals: dict[int, records.Signal] = {}
