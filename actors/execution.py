@@ -90,7 +90,6 @@ class ExecutionActor(PooledActor):
         self._leaving = False
         self._held_back: dict[str, StartAttempt] | None = None  # what it does not begin since it was told to leave
         self._asked = False  # to leave, since then
-        self._passivate_after_ms = shard.limits.passivate_after * 1000
 
     def on_start(self) -> None:
         """Read the row; go on where it stands. A queued execution waits for its doorbell."""
@@ -465,6 +464,10 @@ class ExecutionActor(PooledActor):
             self._ask_to_leave()
         elif machine.checkpoint.status == WAITING and self._passivate_after_ms < self._idle_ms < math.inf:
             self._ask_to_leave()  # (what is not timed may come at once: the dispatcher tells when that rests too long)
+
+    @property
+    def _passivate_after_ms(self) -> float:
+        return self._shard.limits.passivate_after * 1000
 
     @property
     def _idle_ms(self) -> float:

@@ -92,7 +92,7 @@ class Replay:
             script = words[1] if words[0] == b"EVALSHA" else b""
             if script == create:
                 creates.append(words)
-            elif script == commit or words[0] == b"HGETALL":
+            elif script == commit or (words[0] == b"HGETALL" and b":x:" in words[1]):
                 works.append(words)
         return cls(creates, works, url, keys, scripts)
 

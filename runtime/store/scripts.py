@@ -6,11 +6,6 @@ import hashlib
 from importlib.resources import files
 from typing import Final
 
-import redis
-
-from stepwell.core.errors import StoreUnfit
-from stepwell.store.replies import text
-
 __all__ = ["SCRIPT_NAMES", "Scripts"]
 
 SCRIPT_NAMES: Final = (
@@ -59,10 +54,3 @@ class Scripts:
     def load_commands(self) -> list[list[str | bytes | int]]:
         """One SCRIPT LOAD for each script."""
         return [["SCRIPT", "LOAD", source] for source in self.sources.values()]
-
-    def ensure_loaded(self, client: redis.Redis) -> None:
-        """Loads every script; raises StoreUnfit when the server names one otherwise than expected."""
-        for name, source in self.sources.items():
-            expected = self._sha(name)
-            if text(client.script_load(source)) != expected:
-                raise StoreUnfit(f"the server loaded the script {name!r} under another name than its SHA-1 {expected}")

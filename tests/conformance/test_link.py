@@ -84,13 +84,6 @@ def test_scripts_that_the_server_forgot_are_loaded_and_only_the_refused_requests
     assert store.row("e1")["rev"] == b"2"
 
 
-def test_ensure_loaded_leaves_nothing_to_load_later(store, monkeypatch):
-    store.client.script_flush()
-    store.scripts.ensure_loaded(store.client)
-    monkeypatch.setattr(store.scripts, "sources", {})
-    assert store.execute(store.create()) == Created()
-
-
 def test_a_server_that_keeps_forgetting_is_reported(store, monkeypatch):
     store.client.script_flush()
     monkeypatch.setattr(store.scripts, "sources", {"other": "return 1"})
