@@ -80,6 +80,7 @@ class WorkerProcess:
     def __init__(self, process: subprocess.Popen[bytes], out: Path) -> None:
         self._process = process
         self._out = out
+        self._frozen: list[int] = []
 
     def wait_until_ready(self) -> None:
         """Wait until it has said that it runs."""
@@ -95,13 +96,17 @@ class WorkerProcess:
         return [int(pid) for pid in re.findall(r"shard \S+ runs \(process (\d+)\)", said)]
 
     def kill(self) -> None:
-        """SIGKILL; its shards die with it."""
+        """SIGKILL; its shards die with it, but for frozen ones, which can't."""
         self._process.kill()
         self._process.wait()
+        for pid in self._frozen:
+            os.kill(pid, signal.SIGKILL)
+        self._frozen = []
 
     def freeze(self) -> None:
         """Stop it and its shards, as if their machine stood still."""
-        for pid in (self._process.pid, *self.shards()):
+        self._frozen = self.shards()
+        for pid in (self._process.pid, *self._frozen):
             os.kill(pid, signal.SIGSTOP)
 
 
