@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from system.support.stage import Stage, WorkerProcess
 
+from stepwell.core.ownership import owners
+from stepwell.store.keys import Keys
+
 NEVER_ENDING = "86000"
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux shows what others have open")
 IMPORT_CRASHES = """
@@ -53,6 +56,9 @@ async def calm() -> int:
 """
 
 
+MANY = 24  # executions, so many that each of two shards gets some
+
+
 def lives(pid: int) -> bool:
     """Whether a process is there and not merely unburied."""
     shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
@@ -69,15 +75,27 @@ def gone(stage: Stage, pids: set[int]) -> None:
 
 def two_shards(stage: Stage, *options: str) -> WorkerProcess:
     worker = stage.worker("--shards", "2", *options).ready()
-    stage.eventually(lambda: shares(stage) == {0, 1}, "both own partitions")
+    stage.eventually(lambda: settled(stage), "both own their shares")
     return worker
+
+
+def holders(stage: Stage) -> dict[int, str]:
+    """The shard that holds each partition."""
+    keys = Keys()
+    with stage.server() as server:
+        leases = {part.number: server.get(part.lease) for part in keys.parts}
+    return {partition: lease.decode().split("|")[0] for partition, lease in leases.items() if lease}
 
 
 def shares(stage: Stage) -> set[int]:
     """Numbers of the shards that hold leases."""
-    with stage.server() as server:
-        leases = [server.get(key) or b"" for key in server.scan_iter("*:lease")]
-    return {int(lease.split(b"|")[0].rpartition(b"/")[2]) for lease in leases if lease}
+    return {int(name.rpartition("/")[2]) for name in holders(stage).values()}
+
+
+def settled(stage: Stage) -> bool:
+    """Whether two shards hold what is for each of them, so that nothing is about to move."""
+    held = holders(stage)
+    return len(set(held.values())) == 2 and held == owners(Keys().partitions, frozenset(held.values()))
 
 
 def test_who_is_who_is_shown_by_ps(stage: Stage) -> None:
@@ -120,7 +138,7 @@ def test_a_shard_that_is_killed_comes_back_and_its_work_goes_on(stage: Stage) ->
     worker = two_shards(stage)
     before = worker.shards
     with stage.client() as client:
-        ids = [client.start("holding", {"gate": "go"}, f"h{number}") for number in range(8)]
+        ids = [client.start("holding", {"gate": "go"}, f"h{number}") for number in range(MANY)]
         for each in ids:
             stage.ran(each, "held")
         os.kill(before[0], signal.SIGKILL)
@@ -220,7 +238,7 @@ def test_a_signal_to_the_parent_drains_all_of_them(stage: Stage, number: signal.
     worker = two_shards(stage, "--grace", NEVER_ENDING)
     shards = worker.shards
     with stage.client() as client:
-        ids = [client.start("holding", {"gate": "go"}, f"h{number}") for number in range(8)]
+        ids = [client.start("holding", {"gate": "go"}, f"h{number}") for number in range(MANY)]
         for each in ids:
             stage.ran(each, "held")
         assert {run.pid for run in stage.journal.runs()} == set(shards.values())
@@ -258,7 +276,7 @@ def test_a_shard_does_not_end_by_signals_that_are_for_its_parent(stage: Stage, n
     for pid in worker.shards.values():
         os.kill(pid, number)
     with stage.client() as client:
-        for each in range(8):
+        for each in range(MANY):
             assert client.result(client.start("chain", {}, f"c{each}"), timeout=60) == 3
     assert {run.pid for run in stage.journal.runs()} == set(worker.shards.values())
     assert worker.metric("stepwell_shard_restarts_total") == 0
