@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import cast
@@ -14,10 +12,10 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from stepwell.store.async_flight import carry, fly
-from stepwell.store.cluster import PROBE_SECONDS, SLOTS_QUESTION, of_node, seed_of
+from stepwell.store.cluster import PROBE_SECONDS, SLOTS_QUESTION
 from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.flight import LinkDown, NotDurable, Parcel
-from stepwell.store.outages import Outages
+from stepwell.store.nodes import Nodes, of_node, slots_in, unanswered
 from stepwell.store.requests import Command
 from stepwell.store.routing import Pipeline, Routing
 from stepwell.store.scripts import Scripts
@@ -26,26 +24,8 @@ from stepwell.store.slots import Address, SlotMap
 __all__ = ["AsyncMasters", "AsyncStoreClient", "async_masters_of", "new_async_pool"]
 
 
-class AsyncMasters:
-    """What is known of the cluster that a client's server belongs to, for the tasks of one event loop."""
-
-    def __init__(
-        self,
-        pool: redis.asyncio.ConnectionPool,
-        seeds: Sequence[Address] = (),
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._pool = pool
-        self._seeds = seeds
-        self._slots: SlotMap | None = None
-        self._pools: dict[Address, redis.asyncio.ConnectionPool] = {}
-        self._outages = Outages(monotonic)
-        self._turn = itertools.count()
-
-    @property
-    def clustered(self) -> bool:
-        """Whether the server is known to belong to a cluster: it said so, or several hosts were given."""
-        return self._slots is not None or len(self._seeds) > 1
+class AsyncMasters(Nodes[redis.asyncio.ConnectionPool]):
+    """Talks to the masters of a cluster, for the tasks of one event loop."""
 
     async def exchange(
         self, commands: Sequence[Command], scripts: Scripts, durability: Durability = RELAXED
@@ -63,35 +43,22 @@ class AsyncMasters:
 
     async def learn(self, first: Address | None = None) -> SlotMap:
         """Ask the first node that answers, beginning with `first`, who serves what. Raises LinkDown if none does."""
-        error: Exception = LinkDown("no connection to Redis: no node of the cluster is known")
+        error: Exception | None = None
         for node, pool in self._askable(first):
             try:
                 (raw,) = await fly(pool, SLOTS_QUESTION)
-                if isinstance(raw, RedisError):
-                    raise raw
-                slots = SlotMap.read(raw, node)
+                slots = slots_in(raw, node)
             except (LinkDown, RedisError, ValueError, TypeError) as failed:
                 error = failed
             else:
-                self._slots = slots
-                await self._forget_others(slots)
+                for others in self._take_over(slots):
+                    await others.disconnect(inuse_connections=False)
                 return slots
-        if isinstance(error, LinkDown):
-            raise error
-        raise LinkDown(f"no node says who serves what in the cluster: {error}") from error
-
-    def pool_of(self, master: Address) -> redis.asyncio.ConnectionPool:
-        """The connections to one master."""
-        pool = self._pools.get(master)
-        if pool is None:
-            pool = self._pools[master] = _pool_to(self._pool, master)
-        return pool
+        raise unanswered(error)
 
     def listening_pool(self) -> redis.asyncio.ConnectionPool:
         """Connections to some node, another one each time, for subscriptions: a message reaches all nodes."""
-        masters = self._slots.masters if self._slots else ()
-        usable = [master for master in masters if master not in self._outages.all] or masters
-        return self.pool_of(usable[next(self._turn) % len(usable)]) if usable else self._pool
+        return self._some_pool(self._slots.masters if self._slots else ())
 
     async def close(self) -> None:
         """Close all connections to masters."""
@@ -116,23 +83,11 @@ class AsyncMasters:
     async def _require_alive(self, master: Address) -> None:
         if not self._outages.must_prove(master):
             return
-        probe = _pool_to(self._pool, master, socket_timeout=PROBE_SECONDS, socket_connect_timeout=PROBE_SECONDS)
+        probe = self._pool_to(master, socket_timeout=PROBE_SECONDS, socket_connect_timeout=PROBE_SECONDS)
         try:
             await fly(probe, [["PING"]])
         finally:
             await probe.disconnect()
-
-    def _askable(self, first: Address | None) -> list[tuple[Address, redis.asyncio.ConnectionPool]]:
-        known = self._slots.masters if self._slots else ()
-        outages = self._outages.all
-        good = [(master, self.pool_of(master)) for master in known if master not in outages]
-        if len(self._seeds) > 1:
-            given = [(seed, self.pool_of(seed)) for seed in self._seeds if seed not in known]
-        else:
-            seed = seed_of(self._pool.connection_kwargs)
-            given = [] if seed in outages else [(seed, self._pool)]
-        good[:0] = [] if first is None else [(first, self.pool_of(first))]
-        return good + given + [(master, self.pool_of(master)) for master in known if master in outages]
 
     async def _learn_again(self, slots: SlotMap, first: Address | None) -> SlotMap:
         try:
@@ -140,9 +95,13 @@ class AsyncMasters:
         except LinkDown:
             return slots
 
-    async def _forget_others(self, slots: SlotMap) -> None:
-        for gone in [master for master in self._pools if master not in slots.masters and master not in self._seeds]:
-            await self._pools.pop(gone).disconnect(inuse_connections=False)
+    def _pool_to(self, node: Address, **settings: float) -> redis.asyncio.ConnectionPool:
+        tls = issubclass(self._pool.connection_class, redis.asyncio.SSLConnection)
+        return new_async_pool(
+            connection_class=redis.asyncio.SSLConnection if tls else redis.asyncio.Connection,
+            max_connections=self._pool.max_connections,
+            **of_node(self._pool.connection_kwargs, node, **settings),
+        )
 
 
 # redis-py types some of these settings, and takes all from a mapping.
@@ -182,12 +141,3 @@ class AsyncStoreClient(redis.asyncio.Redis):
 def async_masters_of(client: redis.asyncio.Redis) -> AsyncMasters:
     """What is known of a client's cluster; links that share a client share it."""
     return client.masters if isinstance(client, AsyncStoreClient) else AsyncMasters(client.connection_pool)
-
-
-def _pool_to(pool: redis.asyncio.ConnectionPool, node: Address, **settings: float) -> redis.asyncio.ConnectionPool:
-    tls = issubclass(pool.connection_class, redis.asyncio.SSLConnection)
-    return new_async_pool(
-        connection_class=redis.asyncio.SSLConnection if tls else redis.asyncio.Connection,
-        max_connections=pool.max_connections,
-        **of_node(pool.connection_kwargs, node, **settings),
-    )

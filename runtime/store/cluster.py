@@ -7,9 +7,7 @@ waiting: it is tried again with a short patience, every two seconds at most.
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final, cast
 
@@ -19,13 +17,13 @@ from redis.exceptions import RedisError
 
 from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.flight import Flight, LinkDown, NotDurable, Parcel
-from stepwell.store.outages import Outages
+from stepwell.store.nodes import Nodes, of_node, slots_in, unanswered
 from stepwell.store.requests import Command
 from stepwell.store.routing import Pipeline, Routing
 from stepwell.store.scripts import Scripts
 from stepwell.store.slots import Address, SlotMap
 
-__all__ = ["PROBE_SECONDS", "SLOTS_QUESTION", "Masters", "StoreClient", "masters_of", "new_pool", "of_node", "seed_of"]
+__all__ = ["PROBE_SECONDS", "SLOTS_QUESTION", "Masters", "StoreClient", "masters_of", "new_pool"]
 
 # How long a master that failed before may take to answer a PING, and any master once another has kept us waiting.
 PROBE_SECONDS: Final = 0.5
@@ -34,26 +32,8 @@ LATE_SECONDS: Final = 0.05
 SLOTS_QUESTION: Final[Sequence[Command]] = (["CLUSTER", "SLOTS"],)
 
 
-class Masters:
-    """What is known of the cluster that a client's server belongs to. Threads may share it.
-
-    Nothing is asked before it is needed: a server that is no cluster never hears of this.
-    """
-
-    def __init__(
-        self, pool: redis.ConnectionPool, seeds: Sequence[Address] = (), monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._pool = pool
-        self.seeds = seeds
-        self._slots: SlotMap | None = None
-        self._pools: dict[Address, redis.ConnectionPool] = {}
-        self._outages = Outages(monotonic)
-        self._turn = itertools.count()
-
-    @property
-    def clustered(self) -> bool:
-        """Whether the server is known to belong to a cluster: it said so, or several hosts were given."""
-        return self._slots is not None or len(self.seeds) > 1
+class Masters(Nodes[redis.ConnectionPool]):
+    """Talks to the masters of a cluster. Threads may share it."""
 
     def exchange(self, commands: Sequence[Command], scripts: Scripts, durability: Durability = RELAXED) -> list[object]:
         """One raw reply per command, in order; `MasterLost` stands for those of a master that can't be reached.
@@ -71,29 +51,18 @@ class Masters:
 
     def learn(self, first: Address | None = None) -> SlotMap:
         """Ask the first node that answers, beginning with `first`, who serves what. Raises LinkDown if none does."""
-        error: Exception = LinkDown("no connection to Redis: no node of the cluster is known")
+        error: Exception | None = None
         for node, pool in self._askable(first):
             try:
                 (raw,) = Flight(pool, Parcel(SLOTS_QUESTION)).land()
-                if isinstance(raw, RedisError):
-                    raise raw
-                slots = SlotMap.read(raw, node)
+                slots = slots_in(raw, node)
             except (LinkDown, RedisError, ValueError, TypeError) as failed:
                 error = failed
             else:
-                self._slots = slots
-                self._forget_others(slots)
+                for others in self._take_over(slots):
+                    others.disconnect(inuse_connections=False)
                 return slots
-        if isinstance(error, LinkDown):
-            raise error
-        raise LinkDown(f"no node says who serves what in the cluster: {error}") from error
-
-    def pool_of(self, master: Address) -> redis.ConnectionPool:
-        """The connections to one master."""
-        pool = self._pools.get(master)
-        if pool is None:
-            pool = self._pools.setdefault(master, _pool_to(self._pool, master))
-        return pool
+        raise unanswered(error)
 
     def node(self, master: Address) -> redis.Redis:
         """A client of one master; its connections are closed with the others."""
@@ -103,9 +72,7 @@ class Masters:
         """Connections to some node, another one each time, for subscriptions: a message reaches all nodes."""
         if not self.clustered:
             return self._pool
-        masters = (self._slots or self.learn()).masters
-        usable = [master for master in masters if master not in self._outages.all] or masters
-        return self.pool_of(usable[next(self._turn) % len(usable)]) if usable else self._pool
+        return self._some_pool((self._slots or self.learn()).masters)
 
     def close(self) -> None:
         """Close all connections to masters."""
@@ -153,24 +120,11 @@ class Masters:
         """Raises LinkDown for one that failed a moment ago, or that fails the test which it has to pass after that."""
         if not self._outages.must_prove(master):
             return
-        probe = _pool_to(self._pool, master, socket_timeout=PROBE_SECONDS, socket_connect_timeout=PROBE_SECONDS)
+        probe = self._pool_to(master, socket_timeout=PROBE_SECONDS, socket_connect_timeout=PROBE_SECONDS)
         try:
             Flight(probe, Parcel([["PING"]])).land()
         finally:
             probe.disconnect()
-
-    def _askable(self, first: Address | None) -> list[tuple[Address, redis.ConnectionPool]]:
-        """Whom to ask: the best informed, masters that answer, those that were given, those that did not answer."""
-        known = self._slots.masters if self._slots else ()
-        outages = self._outages.all
-        good = [(master, self.pool_of(master)) for master in known if master not in outages]
-        if len(self.seeds) > 1:
-            given = [(seed, self.pool_of(seed)) for seed in self.seeds if seed not in known]
-        else:
-            seed = seed_of(self._pool.connection_kwargs)
-            given = [] if seed in outages else [(seed, self._pool)]
-        good[:0] = [] if first is None else [(first, self.pool_of(first))]
-        return good + given + [(master, self.pool_of(master)) for master in known if master in outages]
 
     def _learn_again(self, slots: SlotMap, first: Address | None) -> SlotMap:
         try:
@@ -178,9 +132,13 @@ class Masters:
         except LinkDown:
             return slots
 
-    def _forget_others(self, slots: SlotMap) -> None:
-        for gone in [master for master in self._pools if master not in slots.masters and master not in self.seeds]:
-            self._pools.pop(gone).disconnect(inuse_connections=False)
+    def _pool_to(self, node: Address, **settings: float) -> redis.ConnectionPool:
+        tls = issubclass(self._pool.connection_class, redis.SSLConnection)
+        return new_pool(
+            connection_class=redis.SSLConnection if tls else redis.Connection,
+            max_connections=self._pool.max_connections,
+            **of_node(self._pool.connection_kwargs, node, **settings),
+        )
 
 
 # redis-py types some of these settings, and takes all from a mapping.
@@ -220,23 +178,3 @@ class StoreClient(redis.Redis):
 def masters_of(client: redis.Redis) -> Masters:
     """What is known of a client's cluster; links that share a client share it."""
     return client.masters if isinstance(client, StoreClient) else Masters(client.connection_pool)
-
-
-def seed_of(kwargs: Mapping[str, object]) -> Address:
-    """The node that a connection with these settings goes to."""
-    return (str(kwargs.get("host") or "localhost"), int(str(kwargs.get("port") or 6379)))
-
-
-def of_node(kwargs: Mapping[str, object], node: Address, **others: float) -> dict[str, object]:
-    """A connection's settings, for another node of the same cluster, and with some others."""
-    same = {name: value for name, value in kwargs.items() if name != "path"}
-    return {**same, "host": node[0], "port": node[1], **others}
-
-
-def _pool_to(pool: redis.ConnectionPool, node: Address, **settings: float) -> redis.ConnectionPool:
-    tls = issubclass(pool.connection_class, redis.SSLConnection)
-    return new_pool(
-        connection_class=redis.SSLConnection if tls else redis.Connection,
-        max_connections=pool.max_connections,
-        **of_node(pool.connection_kwargs, node, **settings),
-    )

@@ -27,7 +27,8 @@ from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 from stepwell.core.errors import StoreError, StoreUnfit, StoreUnreachable
 from stepwell.core.redact import redact, redact_secrets, redact_url
 from stepwell.store.async_cluster import AsyncStoreClient, new_async_pool
-from stepwell.store.cluster import StoreClient, masters_of, new_pool, seed_of
+from stepwell.store.cluster import StoreClient, masters_of, new_pool
+from stepwell.store.nodes import seed_of
 from stepwell.store.sentinel import async_sentinel_pool, sentinel_pool
 from stepwell.store.url import read_url
 
