@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
 from typing import Final, Protocol
 
+from stepwell.actors.verdict import HANG_SECONDS
 from stepwell.core.restarts import RestartRules
 from stepwell.metrics.worker import WorkerMetrics
 from stepwell.worker import control as c
@@ -20,8 +21,6 @@ from stepwell.worker.spawn import Handle
 
 __all__ = ["Aide", "Fleet"]
 
-HANG_SECONDS_MAX: Final = 10.0
-"""A turn of a shard's scheduler that takes longer is its end."""
 MUTE_SECONDS_MAX: Final = 60.0
 """A shard that says nothing for so long is killed; it speaks twice a second."""
 ENDING_SECONDS: Final = 25.0
@@ -228,10 +227,10 @@ class Fleet:
             return
         if slot.kill_at is not None and now >= slot.kill_at:
             self._kill(slot, Cause("stuck", "it did not end in time"))
-        elif slot.state == "running" and self._aide.busy_seconds(slot) > HANG_SECONDS_MAX:
+        elif slot.state == "running" and self._aide.busy_seconds(slot) > HANG_SECONDS:
             slot.hung_at = slot.held_at(now)
             at = f" {slot.hung_at}" if slot.hung_at else ""
-            self._kill(slot, Cause("hang", f"one turn of its scheduler took over {HANG_SECONDS_MAX:g} s{at}"))
+            self._kill(slot, Cause("hang", f"one turn of its scheduler took over {HANG_SECONDS:g} s{at}"))
         elif slot.state == "running" and now - slot.heard_at > MUTE_SECONDS_MAX:
             self._kill(slot, Cause("silent", f"nothing was heard of it for {MUTE_SECONDS_MAX:g} s"))
         elif slot.state == "starting" and not slot.slow and now - slot.heard_at > SLOW_SECONDS:
