@@ -19,6 +19,7 @@ from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
 from stepwell.core.limits import WAKE_AHEAD_SECONDS
 from stepwell.store.inbox import START, Entry, InboxStore
+from stepwell.store.replies import order
 
 logger = logging.getLogger("stepwell.inbox")
 READ_COUNT = 500
@@ -180,7 +181,7 @@ class InboxReader:
         for partition, last in list(self._after.items()):
             if last != START:
                 for entry in self._store.scan(partition, START, SWEEP_MAX):
-                    if _order(entry.entry_id) <= _order(last):
+                    if order(entry.entry_id) <= order(last):
                         lying[partition, entry.entry_id] = entry
             due.update([execution_id for execution_id, _ in self._store.due(partition, overdue, SWEEP_MAX)])
         entries = [entry for key, entry in lying.items() if key in self._lying_before]
@@ -197,8 +198,3 @@ class InboxReader:
         if owned or self._counted:
             self.dispatcher.tell(Counted(self._store.sizes(owned)))
         self._counted = bool(owned)
-
-
-def _order(entry_id: str) -> tuple[int, int]:
-    milliseconds, _, number = entry_id.partition("-")
-    return int(milliseconds), int(number or 0)

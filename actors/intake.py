@@ -5,6 +5,7 @@ Nothing that a user wrote runs here: an entry that ends its shard would come bac
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +19,14 @@ from stepwell.actors.ingress_entries import NotTaken, ToCommand, ToStart, read_i
 from stepwell.actors.newer import Newer
 from stepwell.actors.store_events import StoreObserver
 from stepwell.client.commanding import entry_fields
-from stepwell.client.starting import Start, creation, identity, misfits, taken
+from stepwell.client.starting import Offers, Start, creation, identity, misfits, served_by, taken
 from stepwell.core.clock import Clock
 from stepwell.core.errors import InvalidInput
 from stepwell.flow.registry import Registry
 from stepwell.store import queries
-from stepwell.store.ingress import BuryIngress, IngressEntry, IngressStore, order
+from stepwell.store.ingress import BuryIngress, IngressEntry, IngressStore
 from stepwell.store.link import Link
-from stepwell.store.replies import Broken, Buried, Created, Exists, Refused, failure
+from stepwell.store.replies import Broken, Buried, Created, Exists, Refused, failure, order
 from stepwell.store.requests import Command, Create
 
 logger = logging.getLogger("stepwell.ingress")
@@ -146,8 +147,9 @@ class Intake:
 
     def _start(self, batch: _Batch) -> None:
         fitting = []
+        served = functools.cache(lambda: served_by(self._workers()))  # asked once, and only if it matters
         for asked in batch.starts:
-            problem = self._misfit(asked.start)
+            problem = self._misfit(asked.start, served)
             if problem:
                 batch.bury(asked.entry_id, "input", problem)
             else:
@@ -166,7 +168,7 @@ class Intake:
         if started:
             self._observer(store_events.IngressTaken("start", started))
 
-    def _misfit(self, start: Start) -> str:
+    def _misfit(self, start: Start, served: Callable[[], Sequence[Offers]]) -> str:
         """Why the input fits the flow as no living worker has it; empty if it fits one, or if nobody has the flow."""
         flow = self._registry.find(start.flow)
         own: object = None
@@ -178,8 +180,7 @@ class Intake:
             except InvalidInput as error:
                 problem = str(error)
             own = {"parameters": dict(flow.input.parameters)}
-        served = [flows for flows in (worker.get("flows") for worker in self._workers()) if isinstance(flows, dict)]
-        others = [flows[start.flow] for flows in served if start.flow in flows and flows[start.flow] != own]
+        others = [flows[start.flow] for flows in served() if start.flow in flows and flows[start.flow] != own]
         elsewhere = misfits(start, others)
         return "" if others and not elsewhere else problem or elsewhere
 

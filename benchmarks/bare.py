@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import hiredis
 
-from stepwell.store.link import pack
+from stepwell.store.flight import pack
 
 __all__ = ["Bare", "Reply"]
 

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.bare import Bare
+from stepwell.store.flight import pack
 from stepwell.store.keys import Keys
-from stepwell.store.link import pack
 from stepwell.store.scripts import Scripts
 
 __all__ = ["Recording", "Replay"]

@@ -16,8 +16,8 @@ import msgspec
 from benchmarks.bare import Bare
 from stepwell.client.starting import input_hash
 from stepwell.core.records import Meta, encode
+from stepwell.store.flight import pack
 from stepwell.store.keys import Keys
-from stepwell.store.link import pack
 from stepwell.store.requests import Command, Create
 from stepwell.store.scripts import Scripts
 

@@ -14,7 +14,7 @@ from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.keys import MAX_PARTITIONS, Keys
 from stepwell.store.namespace import FORMAT, durability_of
 from stepwell.store.queries import Query
-from stepwell.store.replies import items_of, number, text
+from stepwell.store.replies import items_of, number, text, time_us
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import heartbeats_of, living_of
@@ -104,8 +104,7 @@ class NamespaceView:
             meta, time, beats = raws[-3:]
             format_, partitions, durability = items_of(meta)
             keys = self._checked(format_, partitions)
-            seconds, micros = items_of(time)
-            now = number(seconds) * 1000 + -(-number(micros) // 1000)
+            now = -(-time_us(time) // 1000)
             if keys is None:
                 return None
             living = living_of(heartbeats_of(beats), now)

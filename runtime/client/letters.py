@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -15,7 +14,7 @@ from stepwell.core.errors import UnknownLetter, UsageError
 from stepwell.store import letters as store
 from stepwell.store.keys import Keys
 from stepwell.store.letters import INGRESS, Letter
-from stepwell.store.replies import text
+from stepwell.store.replies import order, text
 
 __all__ = ["drop", "letter", "listing", "replay"]
 
@@ -33,16 +32,17 @@ def listing(
     before = dict.fromkeys(_chosen(keys, partition), "+")
     words = (reason or "").lower()
     found: list[Letter] = []
-    for count in _sizes():
-        pages = yield from ask(store.pages(keys, before, count))
+    size = PAGE
+    while True:
+        pages = yield from ask(store.pages(keys, before, size))
         found += [each for page in pages for each in page if words in f"{each.kind}: {each.reason}".lower()]
-        before = {source: page[-1].letter_id for source, page in zip(before, pages, strict=True) if len(page) == count}
+        before = {source: page[-1].letter_id for source, page in zip(before, pages, strict=True) if len(page) == size}
         # Older ones may come from a stream that has more: what is newer than all of those is settled.
-        settled = max(map(store.age_of, before.values()), default=None)
+        settled = max(map(order, before.values()), default=None)
         ready = found if settled is None else [each for each in found if each.age >= settled]
         if settled is None or len(ready) >= limit:
             return [_shown(each) for each in store.newest([ready], limit)]
-    raise AssertionError("there is always another size")
+        size = min(2 * size, PAGE_MAX)
 
 
 def letter(view: NamespaceView, letter_id: str) -> Conversation[dict[str, Json]]:
@@ -90,13 +90,6 @@ def _chosen(keys: Keys, partition: int | str | None) -> list[str]:
     if str(partition) not in every:
         raise UsageError(f"there is no partition {partition!r}: give 0 to {keys.partitions - 1}, or {INGRESS}")
     return [str(partition)]
-
-
-def _sizes() -> Iterator[int]:
-    size = PAGE
-    while True:
-        yield size
-        size = min(2 * size, PAGE_MAX)
 
 
 def _shown(letter: Letter) -> dict[str, Json]:

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -22,7 +23,10 @@ from stepwell.store.keys import Keys
 from stepwell.store.replies import Created, Exists
 from stepwell.store.requests import Create
 
-__all__ = ["Start", "creation", "identity", "input_hash", "misfits", "prepare", "start", "taken"]
+__all__ = ["Offers", "Start", "creation", "identity", "input_hash", "misfits", "prepare", "served_by", "start", "taken"]
+
+Offers: TypeAlias = "Mapping[str, object]"
+"""What a worker says of its flows, by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ def identity(head: Mapping[str, bytes]) -> tuple[str, str]:
 
 def _problem(wanted: Start, workers: Sequence[Worker]) -> UnknownFlow | InvalidInput | None:
     """Why no living worker could run it; None if one could, or if none lives."""
-    served = [flows for flows in (worker.get("flows") for worker in workers) if isinstance(flows, dict)]
+    served = served_by(workers)
     if not served:
         return None
     offers = [flows[wanted.flow] for flows in served if wanted.flow in flows]
@@ -128,6 +132,11 @@ def _problem(wanted: Start, workers: Sequence[Worker]) -> UnknownFlow | InvalidI
         return _unknown(wanted.flow, sorted({str(name) for flows in served for name in flows}))
     problem = "" if wanted.declared else misfits(wanted, offers)
     return InvalidInput(problem) if problem else None
+
+
+def served_by(workers: Sequence[Mapping[str, object]]) -> list[Offers]:
+    """The flows that each living worker offers, for those who say it."""
+    return [flows for flows in (worker.get("flows") for worker in workers) if isinstance(flows, dict)]
 
 
 def misfits(wanted: Start, offers: Sequence[object]) -> str:

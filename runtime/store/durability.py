@@ -91,9 +91,7 @@ def parse_durability(text: str, replicas: int | None = None) -> Durability:
 
 
 def require_durable(durability: Durability, facts: ServerFacts) -> None:
-    """Raise StoreUnfit, with what to change, where the server (each master of a cluster) can't keep that now."""
-    for master in facts.masters:
-        require_durable(durability, master)
+    """Raise StoreUnfit, with what to change, where the server can't keep that now."""
     where = f"durability {durability} is asked for, but the server at {facts.address}"
     if durability.mode == "aof":
         if facts.name != "valkey" and facts.version and facts.version < _WAITAOF_REDIS:

@@ -19,7 +19,7 @@ from stepwell.store.flight import LinkDown
 from stepwell.store.guarantees import Facts, NamespaceFacts, Topology, WorkerFacts
 from stepwell.store.keys import MAX_PARTITIONS, Keys
 from stepwell.store.link import Link
-from stepwell.store.replies import items_of, number, text
+from stepwell.store.replies import items_of, number, text, time_us
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import Heartbeat, heartbeats_of, living_of
@@ -90,11 +90,11 @@ def _offset(client: redis.Redis, wall_ms: Callable[[], float]) -> float | None:
     for _ in range(CLOCK_ASKS):
         before = wall_ms()
         try:
-            seconds, micros = items_of(client.time())
+            at_us = time_us(client.time())
         except ResponseError:
             return None
         after = wall_ms()
-        found.append((after - before, number(seconds) * 1000 + number(micros) / 1000 - (before + after) / 2))
+        found.append((after - before, at_us / 1000 - (before + after) / 2))
     return min(found)[1]
 
 
@@ -119,8 +119,7 @@ def _namespace(link: Link, name: str) -> tuple[NamespaceFacts, tuple[WorkerFacts
     )
     living: list[Heartbeat] = []
     if not isinstance(time, RedisError) and not isinstance(beats, RedisError):
-        seconds, micros = items_of(time)
-        living = living_of(heartbeats_of(beats), number(seconds) * 1000 + -(-number(micros) // 1000))
+        living = living_of(heartbeats_of(beats), -(-time_us(time) // 1000))
     return space, tuple(_worker(beat) for beat in living)
 
 

@@ -16,7 +16,7 @@ from stepwell.core.errors import StoreError
 from stepwell.core.formats import FORMAT
 from stepwell.core.status import TERMINAL
 from stepwell.store.keys import STATUSES, Keys
-from stepwell.store.link import Link
+from stepwell.store.link import Link, block_ms_max
 from stepwell.store.replies import entries_of, items_of, number, scored, streams_of, text
 from stepwell.store.requests import Command
 from stepwell.store.scattered import START, ScatteredReads
@@ -27,9 +27,6 @@ __all__ = ["COMMAND_FORMAT", "START", "Entry", "InboxStore"]
 COMMAND_FORMAT: Final = str(FORMAT)
 
 _PAGE: Final = 500
-
-# The share of the socket timeout that a read may block.
-_BLOCK_SHARE: Final = 0.8
 
 
 class Entry(msgspec.Struct):
@@ -51,9 +48,8 @@ class InboxStore:
         self._link = Link(client, keys, scripts)
         self._keys = keys
         self._streams = {part.inbox: part.number for part in keys.parts}
-        timeout = client.get_connection_kwargs().get("socket_timeout")
         self._scattered = ScatteredReads(keys)
-        self.block_ms_max = int(timeout * 1000 * _BLOCK_SHARE) if timeout else 60_000
+        self.block_ms_max = block_ms_max(client)
         """The longest that `read` blocks: longer would look like a dead connection."""
 
     def read(self, after: Mapping[int, str], block_ms: int | None, count: int) -> list[Entry]:

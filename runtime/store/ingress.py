@@ -12,21 +12,29 @@ from typing import Final
 import msgspec
 
 from stepwell.core.errors import StoreError
+from stepwell.store.inbox import START
 from stepwell.store.keys import Keys
-from stepwell.store.link import Link, LinkDown, StoreRefused
-from stepwell.store.replies import Broken, Buried, Reply, entries_of, items_of, number, streams_of, text
+from stepwell.store.link import Link, LinkDown, StoreRefused, block_ms_max
+from stepwell.store.replies import (
+    Broken,
+    Buried,
+    Reply,
+    entries_of,
+    items_of,
+    number,
+    order,
+    pairs_of,
+    streams_of,
+    text,
+)
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
-__all__ = ["GROUP", "START", "BuryIngress", "IngressEntry", "IngressStore", "order"]
+__all__ = ["GROUP", "START", "BuryIngress", "IngressEntry", "IngressStore"]
 
 GROUP: Final = "stepwell"
-START: Final = "0-0"
 # How many entries are looked at in one search for those that nobody holds.
 SEARCH: Final = 200
-
-# The share of the socket timeout that a read may block.
-_BLOCK_SHARE: Final = 0.8
 
 
 class IngressEntry(msgspec.Struct):
@@ -77,8 +85,7 @@ class IngressStore:
         self._keys = link.keys
         self._scripts = link.scripts
         self._consumer = consumer
-        timeout = link.client.get_connection_kwargs().get("socket_timeout")
-        self.block_ms_max = int(timeout * 1000 * _BLOCK_SHARE) if timeout else 60_000
+        self.block_ms_max = block_ms_max(link.client)
         """The longest that `read` blocks: longer would look like a dead connection."""
 
     def ensure(self) -> None:
@@ -122,7 +129,7 @@ class IngressStore:
                 ["XPENDING", key, GROUP, "-", "+", 10 * SEARCH],
             ]
         )
-        delivered = next((_pairs(each)["last-delivered-id"] for each in items_of(groups) if _is_ours(each)), START)
+        delivered = next((_facts(each)["last-delivered-id"] for each in items_of(groups) if _is_ours(each)), START)
         held = {text(items_of(each)[0]) for each in items_of(pending)}
         if len(held) >= 10 * SEARCH:
             return []
@@ -134,7 +141,7 @@ class IngressStore:
         if not orphans:
             return []
         (raw,) = self._call([["XCLAIM", key, GROUP, self._consumer, 0, *orphans, "FORCE"]])
-        return _entries(raw)
+        return [IngressEntry(*entry) for entry in entries_of(raw)]  # XCLAIM answers nil for a removed one
 
     def oldest(self) -> str | None:
         """The id of the oldest entry that is not finished."""
@@ -151,7 +158,7 @@ class IngressStore:
     def idlers(self, idle_ms: int) -> list[str]:
         """Other consumers that have not been heard of for so long."""
         (raw,) = self._call([["XINFO", "CONSUMERS", self._keys.ingress, GROUP]])
-        found = [_pairs(each) for each in items_of(raw)]
+        found = [_facts(each) for each in items_of(raw)]
         return [
             text(each["name"])
             for each in found
@@ -186,23 +193,10 @@ class IngressStore:
         return self._link.call(commands)
 
 
-def order(entry_id: str) -> tuple[int, int]:
-    """Sorts ids of entries by age; the newest last."""
-    at, _, nth = entry_id.partition("-")
-    return int(at), int(nth or "0")
-
-
-def _entries(raw: object) -> list[IngressEntry]:
-    """Entries of XCLAIM, which answers nil for a removed one."""
-    return [IngressEntry(*entry) for entry in entries_of(raw)]
-
-
-def _pairs(raw: object) -> dict[str, object]:
-    if isinstance(raw, dict):
-        return {text(name): value for name, value in raw.items()}
-    flat = items_of(raw)
-    return {text(name): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+def _facts(raw: object) -> dict[str, object]:
+    """What XINFO tells of a group or of a consumer."""
+    return {text(name): value for name, value in pairs_of(raw)}
 
 
 def _is_ours(group: object) -> bool:
-    return text(_pairs(group).get("name")) == GROUP
+    return text(_facts(group).get("name")) == GROUP

@@ -10,7 +10,7 @@ import redis
 from stepwell.core.errors import StoreError
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
-from stepwell.store.replies import Refused, items_of, number, text
+from stepwell.store.replies import Refused, items_of, number, text, time_us
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 from stepwell.store.suspects import NO_SUSPECTS, Suspects, suspects_of
@@ -183,8 +183,7 @@ class LeaseStore:
 def server_time_ms(link: Link) -> int:
     """The server's wall clock in milliseconds since the epoch, rounded down."""
     ask: Command = ["TIME"]
-    seconds, micros = items_of(link.call([ask])[0])
-    return number(seconds) * 1000 + number(micros) // 1000
+    return time_us(link.call([ask])[0]) // 1000
 
 
 def _acquired(partition: int, raw: object) -> Grant | Held:

@@ -15,11 +15,11 @@ import msgspec
 from stepwell.core.errors import StoreError
 from stepwell.store.keys import Keys
 from stepwell.store.queries import Query, Raws
-from stepwell.store.replies import entries_of, items_of, number, text
+from stepwell.store.replies import entries_of, items_of, number, order, text
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
-__all__ = ["INGRESS", "Letter", "age_of", "drop", "letter", "newest", "pages", "parse_id", "replay", "sources"]
+__all__ = ["INGRESS", "Letter", "drop", "letter", "newest", "pages", "parse_id", "replay", "sources"]
 
 INGRESS: Final = "ingress"
 _ID: Final = re.compile(r"(ingress|[0-9]{1,5}):([0-9]{1,20}-[0-9]{1,20})\Z")
@@ -49,7 +49,7 @@ class Letter(msgspec.Struct, frozen=True):
     @property
     def age(self) -> tuple[int, int]:
         """The greater, the newer."""
-        return age_of(self.letter_id)
+        return order(self.letter_id)
 
 
 def sources(keys: Keys) -> list[str]:
@@ -107,12 +107,6 @@ def replay(keys: Keys, scripts: Scripts, source: str, letter_id: str) -> Query[s
 def drop(keys: Keys, source: str, letter_id: str) -> Query[bool]:
     """Removes a letter for good; False where there is none (any more)."""
     return Query([["XDEL", _streams(keys, source)[0], letter_id]], lambda raws: number(raws[0]) > 0)
-
-
-def age_of(letter_id: str) -> tuple[int, int]:
-    """Sorts ids of entries by age; the newest last."""
-    at, _, nth = letter_id.partition("-")
-    return int(at), int(nth or "0")
 
 
 def _streams(keys: Keys, source: str) -> tuple[str, str]:

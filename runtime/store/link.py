@@ -16,7 +16,7 @@ from redis.exceptions import AskError, ClusterCrossSlotError, MovedError, NoScri
 from stepwell.core.errors import StoreError
 from stepwell.store.cluster import masters_of
 from stepwell.store.durability import RELAXED, Durability
-from stepwell.store.flight import Flight, LinkDown, NotDurable, Parcel, moves_away, pack
+from stepwell.store.flight import Flight, LinkDown, NotDurable, Parcel
 from stepwell.store.keys import Keys
 from stepwell.store.replies import MasterLost, Refused, Reply, failure
 from stepwell.store.requests import Command, Request
@@ -29,13 +29,15 @@ __all__ = [
     "LinkDown",
     "NotDurable",
     "StoreRefused",
-    "moves_away",
-    "pack",
+    "block_ms_max",
     "require_answers",
 ]
 
 # A server that forgets its scripts between a load and the resend more often than this is broken.
 LOADS_MAX: Final = 3
+
+# The share of the socket timeout that a command may block.
+_BLOCK_SHARE: Final = 0.8
 
 # The server has not executed a command that it answers so: a script is missing, or it is a cluster's and not its own.
 NOT_DONE: Final = frozenset({NoScriptError, MovedError, AskError, ClusterCrossSlotError})
@@ -141,6 +143,12 @@ class Link:
 def _or_refused(raw: object) -> object:
     wrong = failure(raw) if isinstance(raw, RedisError) else None
     return wrong if isinstance(wrong, Refused) else raw
+
+
+def block_ms_max(client: redis.Redis) -> int:
+    """How long a command may block (ms), so that waiting for it does not look like a dead connection."""
+    timeout = client.get_connection_kwargs().get("socket_timeout")
+    return int(timeout * 1000 * _BLOCK_SHARE) if timeout else 60_000
 
 
 def require_answers(raws: Sequence[object]) -> None:

@@ -10,7 +10,7 @@ import redis
 from stepwell.core.ownership import Member
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
-from stepwell.store.replies import fields_of, items_of, number
+from stepwell.store.replies import fields_of, time_us
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
@@ -47,14 +47,13 @@ class Members:
         """Who is there, with the server's time."""
         ask: list[Command] = [["TIME"], ["HGETALL", self._hash]]
         time, raw = self._link.call(ask)
-        seconds, micros = items_of(time)
         members: dict[str, Member] = {}
         for shard_id, value in fields_of(raw).items():
             try:
                 members[shard_id] = msgspec.json.decode(value, type=Member)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
-        return Roll(number(seconds) * 1000 + number(micros) // 1000, members)
+        return Roll(time_us(time) // 1000, members)
 
     def forget_silent(self) -> int:
         """Takes off who has been silent for an hour; returns how many."""

@@ -43,9 +43,12 @@ __all__ = [
     "fields_of",
     "items_of",
     "number",
+    "order",
+    "pairs_of",
     "scored",
     "streams_of",
     "text",
+    "time_us",
 ]
 
 # Our own word among the servers': one master of a cluster can't be reached.
@@ -196,7 +199,8 @@ def items_of(raw: object) -> list[object]:
     raise TypeError(f"expected an array from the server, got {type(raw).__name__}")
 
 
-def _pairs(raw: object) -> list[tuple[object, object]]:
+def pairs_of(raw: object) -> list[tuple[object, object]]:
+    """What a map holds, or a flat list of names and values, or one of pairs."""
     if isinstance(raw, dict):
         return list(raw.items())
     flat = items_of(raw)
@@ -207,12 +211,12 @@ def _pairs(raw: object) -> list[tuple[object, object]]:
 
 def fields_of(raw: object) -> dict[str, bytes]:
     """The fields of a hash or a stream entry."""
-    return {text(name): value for name, value in _pairs(raw) if isinstance(value, bytes)}
+    return {text(name): value for name, value in pairs_of(raw) if isinstance(value, bytes)}
 
 
 def scored(raw: object) -> list[tuple[str, float]]:
     """Members of a sorted set with their scores."""
-    return [(text(member), _score(score)) for member, score in _pairs(raw)]
+    return [(text(member), _score(score)) for member, score in pairs_of(raw)]
 
 
 def _score(raw: object) -> float:
@@ -221,12 +225,24 @@ def _score(raw: object) -> float:
 
 def streams_of(raw: object) -> list[tuple[str, list[tuple[str, dict[str, bytes]]]]]:
     """What XREAD answers: for each stream its entries, oldest first."""
-    return [(text(stream), entries_of(entries)) for stream, entries in _pairs(raw)]
+    return [(text(stream), entries_of(entries)) for stream, entries in pairs_of(raw)]
 
 
 def entries_of(raw: object) -> list[tuple[str, dict[str, bytes]]]:
     """Entries of one stream: id and fields. A deleted entry (nil fields) has none."""
     return [(text(entry[0]), fields_of(entry[1])) for entry in items_of(raw) if isinstance(entry, list)]
+
+
+def order(entry_id: str) -> tuple[int, int]:
+    """Sorts ids of a stream's entries by age; the newest last."""
+    at, _, nth = entry_id.partition("-")
+    return int(at), int(nth or "0")
+
+
+def time_us(raw: object) -> int:
+    """The server's wall clock in microseconds since the epoch, by its reply to TIME."""
+    seconds, micros = items_of(raw)
+    return number(seconds) * 1_000_000 + number(micros)
 
 
 def decoded(raw: object, decode: Callable[[list[object]], Reply]) -> Reply:

@@ -93,9 +93,8 @@ class Routing:
         """All replies of a pipeline have come."""
         for place, at in zip(pipeline.places, pipeline.wanted, strict=True):
             raw = raws[at]
-            kind = type(raw)
             self.replies[place] = raw
-            if kind is NoScriptError:
+            if type(raw) is NoScriptError:
                 self._forgetful.add(pipeline.master)
                 if at and pipeline.commands[at - 1] is _ASKING:
                     self._asked[place] = pipeline.master
@@ -106,7 +105,7 @@ class Routing:
                 if key is not None:
                     slots.moved(slot_of(key), self.moved)
                 self._pending.append(place)
-            elif kind is AskError and isinstance(raw, AskError):
+            elif isinstance(raw, AskError):
                 self._asked[place] = _elsewhere(raw, pipeline)
                 self._pending.append(place)
             else:
