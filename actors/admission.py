@@ -9,14 +9,16 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from stepwell.core.fair import FairQueue
 from stepwell.core.ramp import Ramp
 
-__all__ = ["Admission", "Comeback", "Start"]
+__all__ = ["Admission", "Comeback", "Start", "take_one"]
+
+K = TypeVar("K")
 
 BURST = 1000
 DOUBLING_SECONDS = 1.0
@@ -85,11 +87,7 @@ class Admission:
     def rested(self, flow: str) -> None:
         """It does so no longer."""
         self._running -= 1
-        left = self._by_flow[flow] - 1
-        if left:
-            self._by_flow[flow] = left
-        else:
-            del self._by_flow[flow]
+        take_one(self._by_flow, flow)
         if flow:
             self._starts.unblock(flow)
         else:
@@ -228,7 +226,15 @@ class Admission:
     def _taken(self, heap: list[tuple[float, str]], busy: bool) -> Comeback:
         _, execution_id = heapq.heappop(heap)
         partition = self._returning.pop(execution_id)
-        self._return_to[partition] -= 1
-        if not self._return_to[partition]:
-            del self._return_to[partition]
+        take_one(self._return_to, partition)
         return Comeback(execution_id, busy)
+
+
+def take_one(counts: Counter[K], key: K) -> bool:
+    """Count one down, and keep no zero; False if there is none."""
+    left = counts.get(key, 0)
+    if left > 1:
+        counts[key] = left - 1
+    elif left:
+        del counts[key]
+    return left > 0

@@ -37,10 +37,9 @@ from stepwell.actors.boxlayout import (
     USED_AT,
     fault_path,
 )
-from stepwell.actors.boxreport import BoxReport, read_box
 from stepwell.flow.context import StepContext
 
-__all__ = ["NO_BOX", "SLOTS", "BlackBox", "BoxReport", "read_box"]
+__all__ = ["NO_BOX", "BlackBox"]
 
 T = TypeVar("T")
 

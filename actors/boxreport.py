@@ -7,7 +7,6 @@ out, and the report says that it is not complete.
 from __future__ import annotations
 
 import re
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,9 +30,11 @@ from stepwell.actors.boxlayout import (
 )
 from stepwell.actors.kit.clock import monotonic
 from stepwell.core.names import is_execution_id
+from stepwell.flow.attempt import LIBRARY_FOLDERS
 
 __all__ = ["BoxAttempt", "BoxReport", "Fault", "parse_box", "read_box"]
 
+_NOT_THEIRS: Final = ("<", *LIBRARY_FOLDERS)
 _FAULT_BYTES_MAX: Final = 1_000_000
 _LOOKS: Final = 3
 _CURRENT_THREAD = re.compile(r"Current thread 0x([0-9a-f]+)")
@@ -206,12 +207,5 @@ def _fault(path: Path) -> Fault | None:
     if thread is None:
         return None
     places = _FRAME.findall(text[thread.end() :].partition("\n\n")[0])
-    where = next((f"{file}:{line} in {name}" for file, line, name in places if not _is_ours(file)), "")
+    where = next((f"{file}:{line} in {name}" for file, line, name in places if not file.startswith(_NOT_THEIRS)), "")
     return Fault(text.partition("\n")[0].removeprefix("Fatal Python error: ")[:200], int(thread[1], 16), where)
-
-
-def _is_ours(file: str) -> bool:
-    return file.startswith(_LIBRARIES)
-
-
-_LIBRARIES: Final = ("<", *{sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})

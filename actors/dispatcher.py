@@ -13,7 +13,7 @@ import msgspec
 
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
-from stepwell.actors.admission import Admission, Start
+from stepwell.actors.admission import Admission, Start, take_one
 from stepwell.actors.commands import NoSuchCommand, flow_of, read_entry
 from stepwell.actors.handover import Departures
 from stepwell.actors.healing import revive
@@ -117,7 +117,7 @@ class Dispatcher(PooledActor):
         """Route one inbox entry; False if it is on its way already."""
         if self._admission.has_entry(entry.partition, entry.entry_id):
             return False
-        if entry.partition in self._departures or self._shard.holdings.lease(entry.partition) is None:
+        if not self._stays(entry.partition):
             return False
         newer = self._shard.newer
         if newer.has_entry(entry.partition, entry.entry_id):
@@ -173,7 +173,7 @@ class Dispatcher(PooledActor):
             self._shard.observer(store_events.SweepFound(entries, len(unknown)))
 
     def _recover(self, message: m.Recover) -> None:
-        if message.partition in self._departures or self._shard.holdings.lease(message.partition) is None:
+        if not self._stays(message.partition):
             return
         suspects, entries = self._suspicions.unmet(message.partition)
         unknown = []
@@ -233,7 +233,7 @@ class Dispatcher(PooledActor):
     def _row_read(self, message: m.RowRead) -> None:
         self._loading -= 1
         route = self._routes.get(message.execution_id)
-        if _take_one(self._stale_rows, message.execution_id) or route is None:
+        if take_one(self._stale_rows, message.execution_id) or route is None:
             return
         route.waits_for = ""
         if isinstance(message.reply, Broken) and message.reply.wrong_type:
@@ -298,7 +298,7 @@ class Dispatcher(PooledActor):
 
     def _spawned(self, message: m.Spawned) -> None:
         route = self._routes.get(message.execution_id)
-        if _take_one(self._stale_actors, message.execution_id) or route is None:
+        if take_one(self._stale_actors, message.execution_id) or route is None:
             message.ref.tell(m.Drop())
             return
         route.left = opened(route.left)  # from now on the shard itself knows what runs
@@ -346,12 +346,14 @@ class Dispatcher(PooledActor):
 
     # Partitions that go.
 
+    def _stays(self, partition: int) -> bool:
+        """Whether it is ours, and not about to leave."""
+        return partition not in self._departures and self._shard.holdings.lease(partition) is not None
+
     def _serves(self, execution_id: str) -> bool:
         """Whether it is for us: its partition stays ours, and no newer version wrote its row."""
         partition = self._shard.keys.partition_of(execution_id)
-        if partition in self._departures or self._shard.holdings.lease(partition) is None:
-            return False
-        return not self._shard.newer.has_row(partition, execution_id)
+        return self._stays(partition) and not self._shard.newer.has_row(partition, execution_id)
 
     def _check_recovered(self, partitions: list[int]) -> None:
         """An execution that was not loaded since its partition became ours may have been interrupted before that."""
@@ -362,7 +364,9 @@ class Dispatcher(PooledActor):
         for partition in listed - waiting - unknown - self._shard.newer.unmet():
             holdings.recovered(partition)
         standing = listed & waiting if self._admission.full else set()
-        holdings.standing = frozenset(standing - {route.partition for route in self._routes.values()})
+        if standing:
+            standing -= {route.partition for route in self._routes.values()}
+        holdings.standing = frozenset(standing)
 
     def _hand_over(self, message: m.HandOver) -> None:
         """Nothing of these partitions begins any more; who is in memory (or comes there by now) is told to leave it."""
@@ -505,13 +509,3 @@ class _LoadAgain(msgspec.Struct):
 
 class _LetIn(msgspec.Struct):
     """The ramp lets the next one in."""
-
-
-def _take_one(counts: Counter[str], key: str) -> bool:
-    """Count one down; False if there is none."""
-    left = counts.get(key, 0)
-    if left > 1:
-        counts[key] = left - 1
-    elif left:
-        del counts[key]
-    return left > 0

@@ -16,6 +16,7 @@ from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.commands import NoSuchCommand, command_input
 from stepwell.actors.handover import first_outcome
+from stepwell.actors.healing import whole_row
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.left import Left
 from stepwell.actors.runner import StepOrder
@@ -48,7 +49,7 @@ from stepwell.core.status import (
     TERMINAL,
     WAITING,
 )
-from stepwell.core.transitions import live_score, next_due, score_of
+from stepwell.core.transitions import next_due, score_of
 from stepwell.flow.attempt import context_of
 from stepwell.flow.machine import Follow, Machine, Turn
 from stepwell.flow.registry import unknown_flow
@@ -354,18 +355,7 @@ class ExecutionActor(PooledActor):
             self._forget()
             return
         self._pending = tuple(applied)
-        self._in_flight = Restore(
-            partition=self._partition,
-            execution_id=self._id,
-            lease=lease,
-            rev=cp.rev + 1,
-            commit_id=self._shard.commit_id(),
-            now_ms=self._now(),
-            status=cp.status,
-            live=live_score(cp),
-            fields=row.fields_of(cp),
-            ended=cp.terminal,
-        )
+        self._in_flight = whole_row(Restore, self._shard, cp, lease, cp.rev + 1)
         self._shard.mirror.send(self.actor_ref, self._in_flight)
         if self._left.suspect:  # what was taken back may be there again, too
             self._pardon = "xi" if cp.terminal else "i"

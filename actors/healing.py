@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
@@ -20,10 +20,11 @@ from stepwell.core import row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.transitions import live_score
 from stepwell.store.replies import Committed, Loaded
-from stepwell.store.requests import ReadRev, Revive
+from stepwell.store.requests import ReadRev, Restore, Revive
 
 logger = logging.getLogger("stepwell.healing")
 ASK_AT_ONCE: Final = 64
+R = TypeVar("R", bound=Restore)
 
 
 class Healer(PooledActor):
@@ -94,7 +95,7 @@ def revive(shard: Shard, execution_id: str, fields: Mapping[str, bytes]) -> bool
     lease = shard.holdings.lease(partition)
     if lease is None:
         return False
-    shard.mirror.send(shard.healer, _revival(shard, checkpoint, partition, lease))
+    shard.mirror.send(shard.healer, whole_row(Revive, shard, checkpoint, lease, checkpoint.rev))
     return True
 
 
@@ -104,12 +105,13 @@ def stored_rev(fields: Mapping[str, bytes]) -> int:
     return int(raw) if raw.isdigit() else -1
 
 
-def _revival(shard: Shard, cp: Checkpoint, partition: int, lease: str) -> Revive:
-    return Revive(
-        partition=partition,
+def whole_row(kind: type[R], shard: Shard, cp: Checkpoint, lease: str, rev: int) -> R:
+    """What writes the row as the checkpoint has it, as revision `rev`."""
+    return kind(
+        partition=shard.keys.partition_of(cp.execution_id),
         execution_id=cp.execution_id,
         lease=lease,
-        rev=cp.rev,
+        rev=rev,
         commit_id=shard.commit_id(),
         now_ms=shard.clock.now_ms(),
         status=cp.status,

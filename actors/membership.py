@@ -57,7 +57,6 @@ class Membership:
         self._roster = Roster(ttl_seconds)
         self._active: frozenset[str] = frozenset({owner.name})  # among whom the partitions are shared
         self._others: frozenset[str] = frozenset()  # active ones, whatever they read
-        self._owners = owners(partitions, self._active)
         self._wanted = frozenset(range(partitions))
         self._leaving = False
         self._warned: set[str] = set()
@@ -114,8 +113,9 @@ class Membership:
         formats = {each: it.format for each, it in living if it.state == ACTIVE and not self._is_orphan(it)}
         formats[self._me.name] = self._me.format
         self._others = frozenset(formats) - {self._me.name}
-        self._tell_outdated(newest(formats), max(formats.values()))
-        return self._reckon(newest(formats))
+        active = newest(formats)
+        self._tell_outdated(active, max(formats.values()))
+        return self._reckon(active)
 
     def may_free(self, holder: LeaseHolder) -> bool:
         """Whether the holder of a lease is dead and nobody else will look into that."""
@@ -156,9 +156,9 @@ class Membership:
         if active == self._active:
             return False
         self._active = active
-        self._owners = owners(self._partitions, active)
+        shares = owners(self._partitions, active)
         mine = self._me.name
-        self._wanted = frozenset(partition for partition, owner in self._owners.items() if owner == mine)
+        self._wanted = frozenset(partition for partition, owner in shares.items() if owner == mine)
         logger.debug("%d shards share this namespace; %d partitions are for this one", len(active), len(self._wanted))
         return True
 

@@ -19,11 +19,12 @@ import redis
 
 from benchmarks.flows import JOURNAL
 from benchmarks.load import Load
+from benchmarks.stage import count
 from stepwell.core.names import check_execution_id
 from stepwell.store.connect import connect
 from stepwell.store.embedded import EmbeddedServer
 from stepwell.store.keys import Keys
-from stepwell.store.leases import parse_lease
+from stepwell.store.leases import LeaseStore, parse_lease
 from stepwell.store.scripts import Scripts
 
 __all__ = ["Journal", "Line", "Scene", "WorkerProcess", "Workers"]
@@ -153,6 +154,7 @@ class Scene:
         self._server = EmbeddedServer.use(self._dir / "data")
         self.keys = Keys()
         self.redis: redis.Redis = connect(self._server.url, client_name="stepwell-bench")
+        self._leases = LeaseStore(self.redis, self.keys, Scripts())
         self.journal = Journal(self._dir / "journal")
         self.workers = Workers(self._server.url, self._dir, self.journal.path)
         self._started: list[str] = []
@@ -164,16 +166,13 @@ class Scene:
 
     def count(self, status: str) -> int:
         """Executions of a status."""
-        return sum(self.redis.zcard(part.by[status]) for part in self.keys.parts)
+        return count(self.redis, self.keys, status)
 
     def owners(self) -> dict[int, int]:
         """The process that owns each partition."""
-        found = {}
-        for part in self.keys.parts:
-            holder = parse_lease((self.redis.get(part.lease) or b"").decode())
-            if holder is not None:
-                found[part.number] = int(holder.host_info.split(",")[2])
-        return found
+        held = self._leases.read(range(self.keys.partitions))
+        holders = {partition: parse_lease(value) for partition, value in held.items()}
+        return {each: int(holder.host_info.split(",")[2]) for each, holder in holders.items() if holder is not None}
 
     def pid_of_executions(self) -> dict[str, int]:
         """The process that each started execution belongs to now."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 __all__ = ["Result", "Row", "Scale", "percentile"]
 
@@ -18,6 +20,11 @@ class Row:
     aim: str = ""
     low: float | None = None
     high: float | None = None
+
+    @classmethod
+    def of(cls, measure: str, unit: str, values: Sequence[float], aim: str = "") -> Self:
+        """The median of what was measured several times."""
+        return cls(measure, statistics.median(values), unit, aim, min(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
-
 from benchmarks.load import Load
 from benchmarks.result import Result, Row, Scale
 from benchmarks.stage import Stage, Usage
@@ -30,12 +27,12 @@ def run(scale: Scale) -> Result:
     singles, doubles = ([pair[place] for pair in rounds] for place in (0, 1))
     steps = flows * STEPS
     rows = [
-        _row("one shard", "steps/s", [steps / seconds for seconds, _ in singles]),
-        _row("two shards", "steps/s", [steps / seconds for seconds, _ in doubles], ">= 15000"),
-        _row("two shards / one", "", [single[0] / double[0] for single, double in rounds], ">= 1.5"),
-        _row("one shard: CPU", "ms/step", [used.shard_cpu / steps * 1000 for _, used in singles]),
-        _row("two shards: CPU of both", "ms/step", [used.shard_cpu / steps * 1000 for _, used in doubles]),
-        _row("two shards: Redis CPU", "ms/step", [used.redis_cpu / steps * 1000 for _, used in doubles]),
+        Row.of("one shard", "steps/s", [steps / seconds for seconds, _ in singles]),
+        Row.of("two shards", "steps/s", [steps / seconds for seconds, _ in doubles], ">= 15000"),
+        Row.of("two shards / one", "", [single[0] / double[0] for single, double in rounds], ">= 1.5"),
+        Row.of("one shard: CPU", "ms/step", [used.shard_cpu / steps * 1000 for _, used in singles]),
+        Row.of("two shards: CPU of both", "ms/step", [used.shard_cpu / steps * 1000 for _, used in doubles]),
+        Row.of("two shards: Redis CPU", "ms/step", [used.redis_cpu / steps * 1000 for _, used in doubles]),
         Row("one shard and its parent: resident memory", memory[0] / 2**20, "MiB"),
         Row("two shards and their parent: resident memory", memory[1] / 2**20, "MiB"),
     ]
@@ -46,7 +43,3 @@ def _round(stage: Stage, load: Load, flows: int, shards: int) -> _Round:
     before = stage.usage()
     seconds = load.run(flows, IN_FLIGHT * shards)
     return seconds, stage.usage().since(before)
-
-
-def _row(measure: str, unit: str, values: Sequence[float], aim: str = "") -> Row:
-    return Row(measure, statistics.median(values), unit, aim, min(values), max(values))

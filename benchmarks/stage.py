@@ -21,7 +21,7 @@ from stepwell.store.embedded import EmbeddedServer
 from stepwell.store.keys import Keys
 from stepwell.store.scripts import Scripts
 
-__all__ = ["Stage", "Usage"]
+__all__ = ["Stage", "Usage", "count"]
 
 OURS = frozenset({"info", "config|get", "zcard"})  # what the meters themselves send
 
@@ -111,10 +111,7 @@ class Stage:
 
     def count(self, status: str) -> int:
         """Executions of a status."""
-        pipeline = self.redis.pipeline(transaction=False)
-        for part in self.keys.parts:
-            pipeline.zcard(part.by[status])
-        return sum(pipeline.execute())
+        return count(self.redis, self.keys, status)
 
     @contextmanager
     def spare_server(self) -> Iterator[str]:
@@ -140,3 +137,11 @@ class Stage:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def count(client: redis.Redis, keys: Keys, status: str) -> int:
+    """Executions of a status, in one round trip."""
+    pipeline = client.pipeline(transaction=False)
+    for part in keys.parts:
+        pipeline.zcard(part.by[status])
+    return sum(pipeline.execute())

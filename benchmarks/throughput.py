@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -56,8 +55,7 @@ def _round(stage: Stage, load: Load, flows: int, replay: Replay, recorded: int) 
 
 def _rows(rounds: Sequence[_Round]) -> list[Row]:
     def row(measure: str, unit: str, value: Callable[[_Round], float], aim: str = "") -> Row:
-        values = [value(one) for one in rounds]
-        return Row(measure, statistics.median(values), unit, aim, min(values), max(values))
+        return Row.of(measure, unit, [value(one) for one in rounds], aim)
 
     return [
         row("throughput", "steps/s", lambda one: one.rate, ">= 8000"),

@@ -51,7 +51,6 @@ class ProcessPool:
     def __init__(self, clock: Clock, attempts: Attempts, size: int, inside: Callable[[Attempt], bool]) -> None:
         self._clock = clock
         self._attempts = attempts
-        self._size = size
         self._inside = inside
         self._codes = Codes()
         self._lock = threading.Lock()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json as json_format
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from stepwell.cli.looking import Limit
 from stepwell.cli.session import Data, Json, Redis, Session, Verbose, columns, cut, open_client, session
-from stepwell.cli.timeline import utc
+from stepwell.cli.timeline import compact, utc
 from stepwell.core.errors import UnknownLetter, UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def listing(
         own.remark("there are no dead letters" if reason is None and partition is None else "there are no such letters")
         return
     rows = [["ID", "AT", "KIND", "REASON", "WHAT"]]
-    rows += [[e["id"], _at(e["at"]), e["kind"], e["reason"], cut(_compact(e["fields"]), WHAT_MAX)] for e in found]
+    rows += [[e["id"], _at(e["at"]), e["kind"], e["reason"], cut(compact(e["fields"]), WHAT_MAX)] for e in found]
     own.answer_lines(columns(rows, own.text_width))
     if len(found) == limit:
         own.remark(f"the newest {limit}; --limit shows more")
@@ -187,9 +186,5 @@ def _at(at: int | None) -> str:
     return "" if at is None else utc(at)
 
 
-def _compact(value: object) -> str:
-    return json_format.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else _compact(value)
+    return value if isinstance(value, str) else compact(value)

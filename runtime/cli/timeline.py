@@ -21,7 +21,7 @@ from stepwell.cli.session import Line, cut
 from stepwell.core.advice import to_do
 from stepwell.metrics.formatting import utc_ms
 
-__all__ = ["Axis", "Row", "delay", "duration", "timeline", "utc"]
+__all__ = ["Axis", "Row", "compact", "delay", "duration", "timeline", "utc"]
 
 Shown = Mapping[str, Any]
 
@@ -111,7 +111,7 @@ def _head(view: Shown, now: int, width: int) -> Iterator[Line]:
         winding = ", being cancelled" if view.get("cancelling") and not ended else ""
         yield [(f"created {utc(created)}, {since}{winding}, revision {view['rev']}", "dim")]
     if view["input"] is not None:
-        yield [("input   ", "dim"), (cut(_compact(view["input"]), max(12, width - 8)), "")]
+        yield [("input   ", "dim"), (cut(compact(view["input"]), max(12, width - 8)), "")]
     if view.get("unreadable"):
         yield [("damaged ", "bad"), (str(view["unreadable"]), "")]
 
@@ -259,7 +259,7 @@ def _foot(view: Shown, width: int) -> Iterator[Line]:
     error, status, execution_id = view["error"], view["status"], view["id"]
     if status == "completed":
         yield []
-        result = _compact(view["result"])
+        result = compact(view["result"])
         whole = f"stepwell result {execution_id}"
         shown = result if len(result) <= 10 * width else f"{cut(result, 2 * width)} (all of it: {whole})"
         yield [("result  ", "good"), (shown, "")]
@@ -292,5 +292,6 @@ def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _compact(value: object) -> str:
+def compact(value: object) -> str:
+    """The value as JSON without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

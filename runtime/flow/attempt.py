@@ -22,7 +22,9 @@ from stepwell.flow.context import StepContext
 from stepwell.flow.definitions import StepLike
 from stepwell.flow.operations import StepCall
 
-_LIBRARIES = ("<frozen", *{sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+LIBRARY_FOLDERS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+"""Where what is not the user's own code lies."""
+_LIBRARIES = ("<frozen", *LIBRARY_FOLDERS)
 _ATOMIC = (str, int, float, bool, type(None), bytes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from stepwell.actors.blackbox import read_box
+from stepwell.actors.boxreport import read_box
 from stepwell.store.namespace import Namespace
 from stepwell.worker import control as c
 from stepwell.worker.background import Background

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stepwell.actors.blackbox import BoxReport
 from stepwell.actors.boxlayout import fault_path
+from stepwell.actors.boxreport import BoxReport
 from stepwell.actors.leases import TTL_MS
 from stepwell.core.errors import StoreError
 from stepwell.store.namespace import Namespace

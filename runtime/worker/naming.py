@@ -10,9 +10,8 @@ import socket
 from pathlib import Path
 
 from stepwell.core.errors import UsageError
-from stepwell.core.ownership import worker_of
 
-__all__ = ["WorkerName", "shard_id", "worker_of"]
+__all__ = ["WorkerName", "shard_id"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 _SLOTS_MAX = 1000

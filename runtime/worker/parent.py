@@ -94,12 +94,6 @@ class Parent:
         return self._station.worker_id
 
     @property
-    def url(self) -> str:
-        """URL of the server in use (known after `start`)."""
-        assert self._station is not None, "the worker has not been started"
-        return self._station.url
-
-    @property
     def loaded(self) -> c.Loaded:
         """What the first shard has said of the flows; nothing if it was not reached before a signal came."""
         return self._slots[0].loaded or c.Loaded(())

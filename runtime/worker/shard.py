@@ -136,6 +136,7 @@ class RunningShard:
             observer=parts.observer,
             incarnation=incarnation,
             limits=parts.limits,
+            box=parts.box,
         )
         self._tell_each_other(seqs)
         self._loops = [
@@ -198,7 +199,6 @@ class RunningShard:
     def start(self) -> None:
         """Bring everything to life. The first lease round runs here, so that what is wrong is known at once."""
         shard = self._context
-        shard.box = self._parts.box
         shard.box.catch_faults()
         self.scheduler.start()
         # An execution's actor has its id for a name; no id begins with a colon.

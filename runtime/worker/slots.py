@@ -9,11 +9,9 @@ from typing import Final
 from stepwell.core.restarts import Death, Shard
 from stepwell.worker import control as c
 from stepwell.worker.spawn import Handle
+from stepwell.worker.telemetry import SILENCE_SECONDS_MAX
 
 __all__ = ["Cause", "Slot", "alive", "ready"]
-
-SILENCE_SECONDS_MAX: Final = 10.0
-"""Silence of its lease thread after which a shard is unhealthy."""
 
 FRESH_SECONDS: Final = 3.0
 """What a shard has said within so many seconds is about now: it says something every second."""

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from stepwell.actors import blackbox as blackbox_module
-from stepwell.actors.blackbox import NO_BOX, BlackBox, read_box
+from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.boxlayout import ATTEMPT_SIZE, ATTEMPTS_AT, fault_path
-from stepwell.actors.boxreport import BoxAttempt, BoxReport, parse_box
+from stepwell.actors.boxreport import BoxAttempt, BoxReport, parse_box, read_box
 from stepwell.flow.context import StepContext
 
 SLOTS = 4

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.actors.told import WaitingBox
 
 from stepwell import step
-from stepwell.actors.blackbox import BlackBox, BoxReport, read_box
+from stepwell.actors.blackbox import BlackBox
+from stepwell.actors.boxreport import BoxReport, read_box
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.kit.pooled import PooledActor
@@ -23,19 +24,6 @@ from stepwell.store.leases import Grant
 
 pytestmark = pytest.mark.threads
 HANG_SECONDS = 20.0
-
-
-class Told:
-    """Stands for an actor: keeps what it is told."""
-
-    def __init__(self) -> None:
-        self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def tell(self, message: object) -> None:
-        self._told.put(message)
-
-    def next(self) -> Any:
-        return self._told.get(timeout=HANG_SECONDS)
 
 
 class Look:
@@ -67,7 +55,7 @@ def run(look: Look, of: Any) -> StepDone | StepErred:
     holdings.hold(Grant(3, 1, "lease", True, 0), clock.monotonic() + 3600)
     runner = StepRunner(clock, holdings, threads=1, box=look.box)
     runner.begin()
-    told = Told()
+    told = WaitingBox()
     context = StepContext("order-1", "f", of.name, "charge", 2, "ab" * 16, "order-1:token", 1)
     try:
         runner.start(StepOrder(3, "lease", StepCall(of, (), {}), context), told)  # type: ignore[arg-type]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from stepwell.core.errors import UsageError
+from stepwell.core.ownership import worker_of
 from stepwell.worker import naming
-from stepwell.worker.naming import WorkerName, shard_id, worker_of
+from stepwell.worker.naming import WorkerName, shard_id
 
 
 def test_a_given_name_is_taken_as_it_is(tmp_path: Path) -> None:
