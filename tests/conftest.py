@@ -19,6 +19,7 @@ class HungTest(BaseException):
 def pytest_sessionstart() -> None:
     """Who ends the tests by SIGTERM, as `timeout` does, gets their fixtures' processes and servers ended too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and tests inherit that
 
 
 @contextlib.contextmanager

@@ -62,10 +62,14 @@ class SharingStorm(Storm):
         taken = {shard.shard_id for shard in (*world.shards, *world.frozen)}
         free = [name for name in NAMES if name not in taken]
         if free and len(world.shards) < 3 and not world.weather.down:
-            shard = world.shard(shard_id=self.chance.choice(free), max_running=self.chance.choice([3, 1000]))
+            shard = world.shard(shard_id=self.chance.choice(free), **self._options())
             if not self.gentle:
                 shard.judge(self._judge)
             self.faults.append("join")
+
+    def _options(self) -> dict[str, Any]:
+        """Drawn for each shard that joins."""
+        return {"max_running": self.chance.choice([3, 1000])}
 
     def _leave(self) -> None:
         staying = self._staying()

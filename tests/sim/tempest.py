@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.harness import SimShard, World
-from sim.sharing_storm import NAMES, SharingStorm
+from sim.harness import World
+from sim.sharing_storm import SharingStorm
 from sim.storm import draw_plan, follow
 from sim.tail import Tail
 
@@ -54,28 +54,15 @@ class Tempest(SharingStorm):
             acts += [self._mark, self._mark, self._lose_tail]
         return acts
 
-    def _limits(self) -> Limits:
+    def _options(self) -> dict[str, Any]:
         chance = self.chance
-        return Limits(
+        limits = Limits(
             running=chance.choice([1, 2, 3, 1000]),
             steps=chance.choice([1, 2, 1000]),
             in_memory=chance.choice([1, 3, 1000]),
             passivate_after=chance.choice([PASSIVATE_LEAST, 30]),
         )
-
-    def _join(self) -> None:
-        world = self.world
-        taken = {shard.shard_id for shard in (*world.shards, *world.frozen)}
-        free_names = [name for name in NAMES if name not in taken]
-        if free_names and len(world.shards) < 3 and not world.weather.down:
-            self._new(self.chance.choice(free_names))
-            self.faults.append("join")
-
-    def _new(self, shard_id: str) -> SimShard:
-        shard = self.world.shard(shard_id=shard_id, limits=self._limits())
-        if not self.gentle:
-            shard.judge(self._judge)
-        return shard
+        return {"limits": limits}
 
     def _start(self) -> None:
         if len(self.plans) < EXECUTIONS:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from system.support.cluster import Cluster
 from system.support.sentinels import Watched
+from system.support.servers import Server
 from system.support.stage import Stage
 
 HANG_SECONDS = 300
@@ -90,6 +92,26 @@ def stage(processes: Processes, tmp_path: Path, eventually: Callable[..., Any]) 
     made = Stage(processes, tmp_path, eventually)
     yield made
     made.end()
+
+
+@pytest.fixture
+def server(processes: Processes, tmp_path: Path, eventually: Callable[..., Any]) -> Server:
+    """A server of the test's own."""
+    return Server(processes, tmp_path / "server", eventually).start()
+
+
+@pytest.fixture
+def served(stage: Stage, server: Server) -> Stage:
+    """A stage on that server."""
+    stage.url = server.url
+    return stage
+
+
+@pytest.fixture
+def admin(server: Server) -> Iterator[redis.Redis]:
+    """A client of that server."""
+    with server.admin() as client:
+        yield client
 
 
 @pytest.fixture

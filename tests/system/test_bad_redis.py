@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import redis
+from system.support.ports import free_port
 
 from stepwell.core.errors import StoreError, StoreUnfit, StoreUnreachable
 from stepwell.store.check import ServerFacts, check_server, require_fit
@@ -75,12 +75,6 @@ def refused(url: str, kind: type[StoreError]) -> str:
     assert "\n" not in sentence
     assert PASSWORD not in sentence
     return sentence
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_nothing_listens_there() -> None:

@@ -14,12 +14,6 @@ from system.support.stage import Stage
 from stepwell.store.namespace import open_namespace
 
 
-@pytest.fixture
-def server(processes: Any, tmp_path: Path, eventually: Callable[..., Any]) -> Server:
-    """A server of the test's own."""
-    return Server(processes, tmp_path / "server", eventually).start()
-
-
 def doctor(stage: Stage, *arguments: str) -> tuple[int, dict[str, Any]]:
     done = stage.command("doctor", "--json", *arguments)
     assert done.returncode in (0, 1), done.stdout + done.stderr

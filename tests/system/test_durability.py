@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis
 from system.support.servers import Server
 from system.support.stage import Stage
-
-
-@pytest.fixture
-def server(processes: Any, tmp_path: Path, eventually: Any) -> Server:
-    return Server(processes, tmp_path / "server", eventually).start()
-
-
-@pytest.fixture
-def served(stage: Stage, server: Server) -> Stage:
-    stage.url = server.url
-    return stage
-
-
-@pytest.fixture
-def admin(server: Server) -> Iterator[redis.Redis]:
-    with server.admin() as client:
-        yield client
 
 
 def refusal(stage: Stage, *options: str) -> str:

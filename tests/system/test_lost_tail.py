@@ -106,17 +106,6 @@ def seen_of(client: Client, execution_id: str) -> tuple[object, object]:
     return found["status"], found["result"]
 
 
-@pytest.fixture
-def server(processes: Any, tmp_path: Path, eventually: Any) -> Server:
-    return Server(processes, tmp_path / "server", eventually).start()
-
-
-@pytest.fixture
-def served(stage: Stage, server: Server) -> Stage:
-    stage.url = server.url
-    return stage
-
-
 @pytest.mark.pain(56)
 @pytest.mark.parametrize("shards", ["1", "2"])
 def test_what_the_server_lost_is_brought_back_by_the_workers_that_live(

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +30,19 @@ def server(processes: Any, tmp_path: Path, eventually: Any) -> Server:
     return Server(processes, tmp_path / "server", eventually, PASSWORD).start()
 
 
-@pytest.fixture
-def served(stage: Stage, server: Server) -> Stage:
-    """A stage on a server of its own."""
-    stage.url = server.url
-    return stage
-
-
-@pytest.fixture
-def admin(server: Server) -> Iterator[redis.Redis]:
-    with server.admin() as client:
-        yield client
-
-
 def hold_some(stage: Stage, client: Client, prefix: str, count: int = 5) -> list[str]:
     """Executions whose step runs until the gate `prefix` is opened."""
     ids = [client.start("holding", {"gate": prefix}, f"{prefix}-{number}") for number in range(count)]
     for each in ids:
         stage.ran(each, "held")
     return ids
+
+
+def held_up(served: Stage, worker: WorkerProcess) -> None:
+    """What was held ends now; the worker notices that it can't be recorded, and builds nothing upon it."""
+    served.open("go")
+    served.eventually(lambda: in_trouble(worker, 2), "the worker notices")
+    assert served.journal.runs(path="quick") == []
 
 
 def end_well(stage: Stage, client: Client, worker: WorkerProcess, ids: list[str]) -> None:
@@ -140,9 +133,7 @@ def test_a_read_only_server_holds_everything_up_and_costs_no_attempt(served: Sta
     with served.client() as client:
         ids = hold_some(served, client, "go")
         admin.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
-        served.open("go")
-        served.eventually(lambda: in_trouble(worker, 2), "the worker notices")
-        assert served.journal.runs(path="quick") == []  # what is not recorded is not built upon
+        held_up(served, worker)
         admin.execute_command("REPLICAOF", "NO", "ONE")
         end_well(served, client, worker, ids)
         end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
@@ -154,9 +145,7 @@ def test_a_full_server_loses_nothing_and_goes_on_when_there_is_room(served: Stag
     with served.client() as client:
         ids = hold_some(served, client, "go")
         admin.config_set("maxmemory", "1")
-        served.open("go")
-        served.eventually(lambda: in_trouble(worker, 2), "the worker notices")
-        assert served.journal.runs(path="quick") == []
+        held_up(served, worker)
         admin.config_set("maxmemory", "0")
         end_well(served, client, worker, ids)
         end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
@@ -178,9 +167,7 @@ def test_a_server_that_can_not_save_holds_everything_up_and_costs_no_attempt(
         )
         with pytest.raises(redis.ResponseError, match="MISCONF"):
             admin.set("stepwell:probe", "1")
-        served.open("go")
-        served.eventually(lambda: in_trouble(worker, 2), "the worker notices")
-        assert served.journal.runs(path="quick") == []
+        held_up(served, worker)
         admin.config_set("stop-writes-on-bgsave-error", "no")
         end_well(served, client, worker, ids)
         end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
@@ -227,9 +214,7 @@ def test_a_server_without_the_replicas_that_it_wants_holds_everything_up_and_cos
     with served.client() as client:
         ids = hold_some(served, client, "go")
         admin.config_set("min-replicas-to-write", "1")
-        served.open("go")
-        served.eventually(lambda: in_trouble(worker, 2), "the worker notices")
-        assert served.journal.runs(path="quick") == []
+        held_up(served, worker)
         admin.config_set("min-replicas-to-write", "0")
         end_well(served, client, worker, ids)
 

@@ -26,12 +26,6 @@ def server(processes: Any, tmp_path: Path, eventually: Any) -> Server:
     return made.start()
 
 
-@pytest.fixture
-def served(stage: Stage, server: Server) -> Stage:
-    stage.url = server.url
-    return stage
-
-
 def contents(admin: redis.Redis) -> str:
     """Every key with all that it holds."""
     readers = {

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from unit.actors.told import Box
 
 from stepwell.actors import messages as m
 from stepwell.actors.afterlife import Afterlife
@@ -21,16 +22,6 @@ from stepwell.store.keys import Keys
 from stepwell.store.leases import Grant
 from stepwell.store.replies import Broken, Loaded
 from stepwell.store.requests import DeadLetter, Load, Unlist
-
-
-class Box:
-    """Stands for an actor: keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def tell(self, message: object) -> None:
-        self.told.append(message)
 
 
 class Stage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from unit.actors.told import Box
 
 from stepwell import step
 from stepwell.actors.holdings import Holdings
@@ -31,14 +32,6 @@ def narrow_sync() -> None: ...
 
 @step(isolation="process")
 async def apart() -> None: ...
-
-
-class Box:
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def tell(self, message: object) -> None:
-        self.told.append(message)
 
 
 class Stage:

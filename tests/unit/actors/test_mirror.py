@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from unit.actors.told import Box
 
 from stepwell.actors import mirror as mirror_module
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, FailAt, Failpoints
@@ -18,16 +19,6 @@ from stepwell.store.requests import Commit, DeadLetter, Load
 
 COMMITTED = Committed()
 Request = Any
-
-
-class Box:
-    """Stands for an actor: keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def tell(self, message: object) -> None:
-        self.told.append(message)
 
 
 class Server:

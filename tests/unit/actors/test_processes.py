@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import socket
 import sys
@@ -17,6 +16,7 @@ import msgspec
 import pytest
 from unit.actors import isolated
 from unit.actors.isolated import Order, hear, say
+from unit.actors.told import WaitingBox
 
 from stepwell import step
 from stepwell.actors.holdings import Holdings
@@ -33,23 +33,6 @@ from stepwell.store.leases import Grant
 pytestmark = [pytest.mark.threads, pytest.mark.hang_limit(25)]
 HANG_SECONDS = 20.0
 PARTITION = 3
-
-
-class Box:
-    """Stands for an actor: keeps what it is told."""
-
-    def __init__(self) -> None:
-        self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def tell(self, message: object) -> None:
-        self._told.put(message)
-
-    def next(self) -> Any:
-        return self._told.get(timeout=HANG_SECONDS)
-
-    @property
-    def empty(self) -> bool:
-        return self._told.empty()
 
 
 class Stage:
@@ -70,9 +53,11 @@ class Stage:
         os.mkfifo(path)
         return str(path)
 
-    def start(self, of: Any, *args: Any, lane: bool = False, path: str = "", attempt: int = 1, **kwargs: Any) -> Box:
+    def start(
+        self, of: Any, *args: Any, lane: bool = False, path: str = "", attempt: int = 1, **kwargs: Any
+    ) -> WaitingBox:
         self._orders += 1
-        box = Box()
+        box = WaitingBox()
         path = path or f"{of.name}#{self._orders}"
         context = StepContext("e1", "f", of.name, path, attempt, "token", "e1:token", 7)
         order = StepOrder(PARTITION, "lease", StepCall(of, args, kwargs), context, lane)
@@ -222,30 +207,30 @@ def test_a_step_with_other_options_finds_its_body_by_name(warm: Stage) -> None:
 
 def test_types_made_inside_a_function_go_by_value(warm: Stage) -> None:
     @dataclass
-    class Box:
+    class WaitingBox:
         size: int
 
     def body(box):  # type: ignore[no-untyped-def]
-        return Box(box.size + 1)
+        return WaitingBox(box.size + 1)
 
-    body.__annotations__ = {"box": Box, "return": Box}
+    body.__annotations__ = {"box": WaitingBox, "return": WaitingBox}
     bigger = step(name="bigger", isolation="process")(body)
-    assert bigger.decode_result(b'{"size":1}') == Box(1)  # msgspec has looked at the class
-    assert warm.value(bigger, Box(2)) == Box(3)
-    assert warm.value(bigger, Box(3)) == Box(4)
+    assert bigger.decode_result(b'{"size":1}') == WaitingBox(1)  # msgspec has looked at the class
+    assert warm.value(bigger, WaitingBox(2)) == WaitingBox(3)
+    assert warm.value(bigger, WaitingBox(3)) == WaitingBox(4)
 
 
 def test_a_struct_that_can_not_be_imported_is_said_at_once(warm: Stage) -> None:
-    class Box(msgspec.Struct):
+    class WaitingBox(msgspec.Struct):
         size: int
 
     @step(isolation="process")
     def bigger(size: int) -> int:
-        return Box(size).size
+        return WaitingBox(size).size
 
     erred = warm.outcome(bigger, 1)
     assert (erred.error.type, erred.retryable) == ("DefinitionError", False)
-    assert "Box can't be sent" in erred.error.message
+    assert "WaitingBox can't be sent" in erred.error.message
 
 
 def test_code_that_can_not_be_sent_is_said_at_once(warm: Stage) -> None:
@@ -380,7 +365,7 @@ def test_a_running_body_is_adopted_and_its_outcome_kept_until_it_is_settled(stag
     entered, gate = stage.pipe(), stage.pipe()
     first = stage.start(isolated.held, entered, gate, path="held")
     hear(entered)
-    box = Box()
+    box = WaitingBox()
     assert stage.runner.adopt("e1", "held", 1, box)  # type: ignore[arg-type]
     say(gate)
     assert isinstance(box.next(), StepDone)
@@ -499,5 +484,5 @@ def test_stop_kills_what_runs_drops_its_outcome_and_leaves_no_process(stage: Sta
     assert threading.active_count() < before
     assert not stage.runner.start(
         StepOrder(PARTITION, "lease", StepCall(isolated.pid, (), {}), StepContext("e", "f", "p", "p", 1, "t", "k", 1)),
-        Box(),  # type: ignore[arg-type]
+        WaitingBox(),  # type: ignore[arg-type]
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from unit.actors.told import WaitingBox
 
 from stepwell import FatalError, Retry, RetryAfter, current_step, step
 from stepwell.actors.holdings import Holdings
@@ -27,23 +27,6 @@ HANG_SECONDS = 20.0
 PARTITION = 3
 
 
-class Box:
-    """Stands for an actor: keeps what it is told."""
-
-    def __init__(self) -> None:
-        self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def tell(self, message: object) -> None:
-        self._told.put(message)
-
-    def next(self) -> Any:
-        return self._told.get(timeout=HANG_SECONDS)
-
-    @property
-    def empty(self) -> bool:
-        return self._told.empty()
-
-
 class Stage:
     """A running StepRunner with two threads, and a lease that is good until a test lets it lapse."""
 
@@ -58,8 +41,8 @@ class Stage:
         context = StepContext("e1", "f", of.name, path, attempt, "token", "e1:token", 7)
         return StepOrder(PARTITION, lease, StepCall(of, args, {}), context)
 
-    def start(self, of: Any, *args: Any, box: Box | None = None, **order: Any) -> Box:
-        box = box or Box()
+    def start(self, of: Any, *args: Any, box: WaitingBox | None = None, **order: Any) -> WaitingBox:
+        box = box or WaitingBox()
         self.runner.start(self.order(of, *args, **order), box)  # type: ignore[arg-type]
         return box
 
@@ -239,7 +222,7 @@ def test_the_same_attempt_asked_for_again_is_adopted(stage: Stage, kind: str) ->
     dead = stage.start(of, 1)
     gate.wait_entered()
     heir = stage.start(of, 1)
-    last = Box()
+    last = WaitingBox()
     assert stage.runner.adopt("e1", "step", 1, last)  # type: ignore[arg-type]
     assert not stage.runner.adopt("e1", "step", 2, last)  # type: ignore[arg-type]
     assert not stage.runner.adopt("e1", "other", 1, last)  # type: ignore[arg-type]
@@ -272,7 +255,7 @@ def test_an_outcome_is_told_again_until_it_is_settled(stage: Stage, kind: str) -
     of = both(gate)[kind]
     told = stage.start(of, 1).next()
     assert stage.start(of, 1).next() == told
-    heir = Box()
+    heir = WaitingBox()
     assert stage.runner.adopt("e1", "step", 1, heir)  # type: ignore[arg-type]
     assert heir.next() == told
     assert stage.runner.running == 0

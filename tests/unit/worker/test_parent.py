@@ -134,6 +134,17 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     assert all(process.buried for process in made.processes)
 
 
+def drain_at_begin(parent: Parent) -> Answer:
+    """Shards that are well; the next one that begins comes to a worker which is told to end."""
+
+    def answer(process: Talker, message: c.ToShard) -> None:
+        well(process, message)
+        if isinstance(message, c.Begin):
+            parent._signalled(signal.SIGTERM, None)
+
+    return answer
+
+
 def started(scene: Scene, shards: int = 2) -> Parent:
     return scene.parent(shards).start()
 
@@ -159,13 +170,7 @@ def test_shards_load_first_and_begin_when_the_server_was_checked(scene: Scene) -
 
 def test_a_shard_that_is_started_again_is_told_all_at_once(scene: Scene) -> None:
     parent = started(scene)
-
-    def drain_when_it_is_back(process: Talker, message: c.ToShard) -> None:
-        well(process, message)
-        if isinstance(message, c.Begin):
-            parent._signalled(signal.SIGTERM, None)
-
-    scene.answer = drain_when_it_is_back
+    scene.answer = drain_at_begin(parent)
     scene.processes[0].said = [pulse(commits=1)]
     scene.processes[0].ends("killed by SIGKILL")
     assert parent.wait() == 0
@@ -276,13 +281,7 @@ def test_an_error_of_the_loop_itself_leaves_no_shard_behind(scene: Scene, monkey
 def test_trouble_revives_the_server_and_a_server_elsewhere_moves_the_shards(scene: Scene) -> None:
     parent = started(scene, 1)
     scene.station.moved = True
-
-    def drain_when_it_is_back(process: Talker, message: c.ToShard) -> None:
-        well(process, message)
-        if isinstance(message, c.Begin):
-            parent._signalled(signal.SIGTERM, None)
-
-    scene.answer = drain_when_it_is_back
+    scene.answer = drain_at_begin(parent)
     scene.processes[0].said = [pulse(commits=1)]
     scene.processes[0].says(c.Trouble(), c.Trouble())
     assert parent.wait() == 0
