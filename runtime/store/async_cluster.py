@@ -32,7 +32,7 @@ class AsyncMasters(Nodes[redis.asyncio.ConnectionPool]):
     ) -> list[object]:
         """One raw reply per command, as `Masters.exchange` gives them."""
         slots = self._slots or await self.learn()
-        routing = Routing(commands, scripts.load_commands)
+        routing = Routing(commands, scripts)
         while pipelines := routing.round(slots, self._outages.all):
             parcels = [Parcel(pipeline.commands, durability) for pipeline in pipelines]
             await asyncio.gather(*map(partial(self._fly, routing=routing, slots=slots), pipelines, parcels))

@@ -10,7 +10,7 @@ from redis.exceptions import NoScriptError
 from stepwell.store.async_cluster import async_masters_of
 from stepwell.store.async_flight import fly
 from stepwell.store.durability import RELAXED, Durability
-from stepwell.store.link import LOADS_MAX, NOT_DONE, require_answers
+from stepwell.store.link import NOT_DONE, REPEATS_MAX, require_answers
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
@@ -36,13 +36,14 @@ class AsyncLink:
         if self._masters.clustered:
             return await self._masters.exchange(commands, self._scripts, self.durability)
         raws = await self._round_trip(commands)
-        for _ in range(LOADS_MAX):
+        for _ in range(REPEATS_MAX):
             undone = [place for place, raw in enumerate(raws) if type(raw) in NOT_DONE]
             if not undone:
                 break
             if all(type(raws[place]) is NoScriptError for place in undone):
-                await self._round_trip(self._scripts.load_commands())
-                again = await self._round_trip([commands[place] for place in undone])
+                loads = self._scripts.load_commands()
+                whole = [self._scripts.with_text(commands[place]) for place in undone]
+                again = (await self._round_trip([*loads, *whole]))[len(loads) :]
             else:
                 await self._masters.learn()
                 rest = [commands[place] for place in undone]

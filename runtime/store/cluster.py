@@ -41,7 +41,7 @@ class Masters(Nodes[redis.ConnectionPool]):
         Raises LinkDown if no node can be asked who serves what.
         """
         slots = self._slots or self.learn()
-        routing = Routing(commands, scripts.load_commands)
+        routing = Routing(commands, scripts)
         while pipelines := routing.round(slots, self._outages.all):
             self._fly(pipelines, routing, slots, durability)
             if routing.moved or (routing.stale and self._outages.may_look()):

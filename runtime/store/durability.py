@@ -31,7 +31,7 @@ WAIT_MS: Final = 2000
 _WAITAOF_REDIS: Final = (7, 2)
 
 # What writes, of all that is sent through a link that may wait.
-_WRITING: Final = frozenset({"EVALSHA", "XADD"})
+_WRITING: Final = frozenset({"EVALSHA", "EVAL", "XADD"})
 
 _NAMED = re.compile(r"(relaxed|aof|replicated)(?::([1-9][0-9]{0,2}))?")
 

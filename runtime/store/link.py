@@ -23,8 +23,8 @@ from stepwell.store.requests import Command, Request
 from stepwell.store.scripts import Scripts
 
 __all__ = [
-    "LOADS_MAX",
     "NOT_DONE",
+    "REPEATS_MAX",
     "Link",
     "LinkDown",
     "NotDurable",
@@ -33,8 +33,8 @@ __all__ = [
     "require_answers",
 ]
 
-# A server that forgets its scripts between a load and the resend more often than this is broken.
-LOADS_MAX: Final = 3
+# How often what a server did not do is sent again. One time is enough, unless it joins a cluster just then.
+REPEATS_MAX: Final = 3
 
 # The share of the socket timeout that a command may block.
 _BLOCK_SHARE: Final = 0.8
@@ -117,13 +117,14 @@ class Link:
         if self._masters.clustered:
             return self._masters.exchange(commands, self.scripts, self.durability)
         raws = self._round_trip(commands)
-        for _ in range(LOADS_MAX):
+        for _ in range(REPEATS_MAX):
             undone = [place for place, raw in enumerate(raws) if type(raw) in NOT_DONE]
             if not undone:
                 break
             if all(type(raws[place]) is NoScriptError for place in undone):
-                self._round_trip(self.scripts.load_commands())
-                again = self._round_trip([commands[place] for place in undone])
+                loads = self.scripts.load_commands()
+                whole = [self.scripts.with_text(commands[place]) for place in undone]
+                again = self._round_trip([*loads, *whole])[len(loads) :]
             else:
                 self._masters.learn()
                 rest = [commands[place] for place in undone]

@@ -6,13 +6,14 @@ ASK, NOSCRIPT) goes out again; what may have been executed never does. Commands 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptError, TryAgainError
 
 from stepwell.store.replies import MasterLost
 from stepwell.store.requests import Command
+from stepwell.store.scripts import Scripts
 from stepwell.store.slots import Address, SlotMap, key_of, slot_of
 
 __all__ = ["Pipeline", "Routing"]
@@ -46,9 +47,9 @@ class Pipeline:
 class Routing:
     """One batch under way. `moved`: a master that knows better than the slot map; `stale`: the map may be wrong."""
 
-    def __init__(self, commands: Sequence[Command], loads: Callable[[], list[Command]]) -> None:
+    def __init__(self, commands: Sequence[Command], scripts: Scripts) -> None:
         self._commands = commands
-        self._loads = loads
+        self._scripts = scripts
         self._pending: list[int] = list(range(len(commands)))
         self._asked: dict[int, Address] = {}
         self._told: dict[int, Address] = {}
@@ -79,14 +80,17 @@ class Routing:
                 continue
             if master not in pipelines:
                 pipelines[master] = self._begin(master)
-            pipelines[master].add(place, self._commands[place], asked is not None)
+            command = self._commands[place]
+            if type(self.replies[place]) is NoScriptError:
+                command = self._scripts.with_text(command)
+            pipelines[master].add(place, command, asked is not None)
         return list(pipelines.values())
 
     def _begin(self, master: Address) -> Pipeline:
         begun = Pipeline(master)
         if master in self._forgetful:
             self._forgetful.discard(master)
-            begun.commands += self._loads()
+            begun.commands += self._scripts.load_commands()
         return begun
 
     def answered(self, pipeline: Pipeline, raws: Sequence[object], slots: SlotMap) -> None:

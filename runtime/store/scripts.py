@@ -28,7 +28,7 @@ SCRIPT_NAMES: Final = (
 class Scripts:
     """The scripts of this version; each attribute is the SHA-1 by which the server knows one."""
 
-    __slots__ = (*SCRIPT_NAMES, "sources")
+    __slots__ = (*SCRIPT_NAMES, "_texts", "sources")
 
     def __init__(self) -> None:
         folder = files("stepwell.store").joinpath("lua")
@@ -46,6 +46,7 @@ class Scripts:
         self.restore = self._sha("restore")
         self.suspects_forget = self._sha("suspects_forget")
         self.unlist = self._sha("unlist")
+        self._texts = {self._sha(name): source for name, source in self.sources.items()}
 
     def _sha(self, name: str) -> str:
         # The protocol's name for a script; nothing is secured by it.
@@ -54,3 +55,8 @@ class Scripts:
     def load_commands(self) -> list[list[str | bytes | int]]:
         """One SCRIPT LOAD for each script."""
         return [["SCRIPT", "LOAD", source] for source in self.sources.values()]
+
+    def with_text(self, command: list[str | bytes | int]) -> list[str | bytes | int]:
+        """The same command with the script's text in it, if it names a script: no server can lack that."""
+        text = self._texts.get(str(command[1])) if command[0] == "EVALSHA" else None
+        return command if text is None else ["EVAL", text, *command[2:]]

@@ -24,6 +24,7 @@ CALL = re.compile(r"redis\.p?call\(\s*(.*?)(?=[,)])(?:,\s*(.*?)(?=[,)]))?")
 # Command -> the version that brought it in the form used here (the command reference's "since" and history).
 SINCE = {
     "DEL": (1, 0, 0),
+    "EVAL": (2, 6, 0),
     "EVALSHA": (2, 6, 0),
     "EXISTS": (1, 0, 0),
     "GET": (1, 0, 0),

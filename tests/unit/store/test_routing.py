@@ -18,10 +18,12 @@ from redis.exceptions import (
 from stepwell.store.replies import MasterLost, Refused, failure
 from stepwell.store.requests import Command
 from stepwell.store.routing import Routing
+from stepwell.store.scripts import Scripts
 from stepwell.store.slots import SLOTS, Address, SlotMap, slot_of
 
 A, B, C = ("a", 7000), ("b", 7001), ("c", 7002)
-LOAD: Command = ["SCRIPT", "LOAD", "return 1"]
+SCRIPTS = Scripts()
+LOADS = SCRIPTS.load_commands()
 # "{6}" and "{2}" lie in A's slots, "{1}" in B's.
 KEYS = {A: "{6}:x", B: "{1}:x"}
 Answer = Callable[[Address, Command], object]
@@ -41,7 +43,7 @@ class Travel:
     def __init__(self, commands: list[Command], answer: Answer, down: tuple[Address, ...] = ()) -> None:
         self.slots = slots()
         self.sent: list[tuple[Address, list[Command]]] = []
-        self.routing = Routing(commands, lambda: [LOAD, LOAD])
+        self.routing = Routing(commands, SCRIPTS)
         while pipelines := self.routing.round(self.slots, down):
             for pipeline in pipelines:
                 self.sent.append((pipeline.master, pipeline.commands))
@@ -58,6 +60,19 @@ class Travel:
 
 def fine(master: Address, command: Command) -> object:
     return (master[0], command[-1])
+
+
+def script(master: Address) -> Command:
+    return ["EVALSHA", SCRIPTS.unlist, 1, KEYS[master]]
+
+
+def with_text(master: Address) -> Command:
+    return ["EVAL", SCRIPTS.sources["unlist"], 1, KEYS[master]]
+
+
+def lacking(master: Address, command: Command) -> object:
+    """A master that forgets its scripts again and again."""
+    return NoScriptError("none") if command[0] == "EVALSHA" else fine(master, command)
 
 
 def moved(slot_key: str, to: Address) -> MovedError:
@@ -114,7 +129,7 @@ def test_what_is_asked_elsewhere_once_is_not_remembered() -> None:
 
 
 def test_a_map_from_a_node_that_has_not_heard_of_a_move_does_not_send_in_circles() -> None:
-    routing = Routing([get(A)], list)
+    routing = Routing([get(A)], SCRIPTS)
     [pipeline] = routing.round(slots(), ())
     routing.answered(pipeline, [moved(KEYS[A], B)], slots())
     [pipeline] = routing.round(slots(), ())
@@ -122,35 +137,20 @@ def test_a_map_from_a_node_that_has_not_heard_of_a_move_does_not_send_in_circles
 
 
 def test_a_master_that_lacks_a_script_gets_all_and_then_only_what_it_refused() -> None:
-    loaded: set[Address] = set()
-
-    def answer(master: Address, command: Command) -> object:
-        if command == LOAD:
-            loaded.add(master)
-            return b"sha"
-        return NoScriptError("none") if command[0] == "EVALSHA" and master not in loaded else fine(master, command)
-
-    scripts: list[Command] = [["EVALSHA", "sha", 1, KEYS[A]], get(A), ["EVALSHA", "sha", 1, KEYS[B]]]
-    travel = Travel(scripts, answer)
-    assert travel.sent[2:] == [(A, [LOAD, LOAD, scripts[0]]), (B, [LOAD, LOAD, scripts[2]])]
+    scripts = [script(A), get(A), script(B)]
+    travel = Travel(scripts, lacking)
+    assert travel.sent[2:] == [(A, [*LOADS, with_text(A)]), (B, [*LOADS, with_text(B)])]
     assert travel.replies == [("a", KEYS[A]), ("a", KEYS[A]), ("b", KEYS[B])]
 
 
 def test_a_script_that_is_asked_for_where_it_is_not_loaded_is_asked_for_again() -> None:
-    script: Command = ["EVALSHA", "sha", 1, KEYS[A]]
-    loaded: set[Address] = set()
-
     def answer(master: Address, command: Command) -> object:
-        if command == LOAD:
-            loaded.add(master)
-        if command != script:
-            return b"OK"
         if master == A:
             return AskError(f"{slot_of(KEYS[A])} b:7001")
-        return fine(master, command) if master in loaded else NoScriptError("none")
+        return lacking(master, command)
 
-    travel = Travel([script], answer)
-    assert travel.sent[1:] == [(B, [["ASKING"], script]), (B, [LOAD, LOAD, ["ASKING"], script])]
+    travel = Travel([script(A)], answer)
+    assert travel.sent[1:] == [(B, [["ASKING"], script(A)]), (B, [*LOADS, ["ASKING"], with_text(A)])]
     assert travel.replies == [("b", KEYS[A])]
 
 
@@ -181,7 +181,7 @@ def test_a_slot_that_moves_for_ever_is_tried_again_later() -> None:
 
 
 def test_a_slot_that_nobody_serves_is_refused_and_looked_for() -> None:
-    routing = Routing([get(A), get(B)], list)
+    routing = Routing([get(A), get(B)], SCRIPTS)
     [pipeline] = routing.round(SlotMap([(8192, SLOTS - 1, B)]), ())
     assert pipeline.master == B
     assert isinstance(routing.replies[0], ClusterDownError)
