@@ -2,6 +2,8 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 MUTANTS ?=
+NAMES ?=
+BENCH_ARGS ?=
 
 BIN := .venv/bin
 LINT := .venv-lint/bin
@@ -31,15 +33,16 @@ test-mutants: .venv/ready
 	@$(REAPED) tests/mutants/run.py $(MUTANTS)
 
 # Conformance runs again here, on Debian's Redis and on a 6.2 where a wheel of one exists.
-test-system: .venv/ready .venv/redis62
+test-system: .venv/ready .venv/redis62 .venv/bench
 	@export STEPWELL_TEST_REDIS_SERVER="$$(command -v redis-server || true)" STEPWELL_TEST_REDIS_62="$$(cat .venv/redis62)"; \
 	echo "redis-server: $${STEPWELL_TEST_REDIS_SERVER:-none on PATH}; Redis 6.2: $${STEPWELL_TEST_REDIS_62:-no wheel for this platform}"; \
 	[ -n "$$STEPWELL_TEST_REDIS_SERVER" ] || unset STEPWELL_TEST_REDIS_SERVER; \
 	[ -n "$$STEPWELL_TEST_REDIS_62" ] || unset STEPWELL_TEST_REDIS_62; \
 	$(REAPED) -m pytest -q tests/system tests/conformance $(PYTEST_ARGS)
 
-bench: .venv/ready
-	@$(BIN)/python -m benchmarks
+# make bench NAMES="throughput latency" BENCH_ARGS=--quick
+bench: .venv/bench
+	@$(BIN)/python -m benchmarks $(NAMES) $(BENCH_ARGS)
 
 # mypy and import-linter see the package as it installs: one tree of links, so new files are seen at once.
 lint: .venv-lint/ready
@@ -63,6 +66,12 @@ clean:
 	@$(PYTHON) -m venv $(@D) || { echo "python has no venv module (Debian: apt-get install python3-venv)"; exit 1; }
 	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -e '.[$(EXTRA)]' >$(@D)/install.log 2>&1 \
 		|| { cat $(@D)/install.log; exit 1; }
+	@touch $@
+
+# Pictures need a library that nothing else does.
+.venv/bench: .venv/ready
+	@echo "installing what draws the pictures ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[bench]' >$@.log 2>&1 || { cat $@.log; exit 1; }
 	@touch $@
 
 # The wheel exists for some Pythons and platforms only; an empty file says that there is none.

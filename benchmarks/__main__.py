@@ -1,25 +1,39 @@
-"""`python -m benchmarks [names...] [--quick] [--out DIR]`: measure, print a table, write JSON and Markdown."""
+"""`python -m benchmarks [names...] [--quick] [--out DIR]`: measure, draw, and write down as JSON and Markdown."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import history, isolation, latency, lateness, memory, recovery, report, shards, throughput, waiting
-from benchmarks.result import Result, Scale
+from benchmarks.chart import can_draw
+from benchmarks.progress import say
+from benchmarks.result import Scale
 
-BENCHMARKS: dict[str, Callable[[Scale], Result]] = {
-    "throughput": throughput.run,
-    "latency": latency.run,
-    "memory": memory.run,
-    "history": history.run,
-    "isolation": isolation.run,
-    "lateness": lateness.run,
-    "waiting": waiting.run,
-    "shards": shards.run,
-    "recovery": recovery.run,
+__all__ = ["BENCHMARKS", "Benchmark", "main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What is run, and how many seconds that takes on two cores."""
+
+    run: report.Run
+    seconds: float
+
+
+BENCHMARKS = {
+    "throughput": Benchmark(throughput.run, 30),
+    "latency": Benchmark(latency.run, 10),
+    "memory": Benchmark(memory.run, 10),
+    "history": Benchmark(history.run, 15),
+    "isolation": Benchmark(isolation.run, 10),
+    "lateness": Benchmark(lateness.run, 35),
+    "waiting": Benchmark(waiting.run, 100),
+    "shards": Benchmark(shards.run, 30),
+    "recovery": Benchmark(recovery.run, 30),
 }
 
 
@@ -33,14 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    where = report.machine()
-    results = []
-    for name in given.names or BENCHMARKS:
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        results.append(BENCHMARKS[name](Scale(given.quick)))
-    report.write(given.out, where, results, given.quick)
-    print(report.markdown(where, results, given.quick))
-    print(f"written to {given.out}/latest.json and latest.md", file=sys.stderr)
+    names = given.names or list(BENCHMARKS)
+    if not can_draw():
+        say("no pictures will be drawn: that needs matplotlib (pip install 'stepwell[bench]')")
+    for number, name in enumerate(names):
+        left = sum(BENCHMARKS[each].seconds for each in names[number:])
+        say(f"== {name} ({number + 1} of {len(names)})" + ("" if given.quick else f"; about {left:.0f} s for all"))
+        done = report.measure(BENCHMARKS[name].run, name, Scale(given.quick), BENCHMARKS[name].seconds)
+        report.write(given.out, done)
+        print("\n".join([*report.section(done), ""]), flush=True)
+    index = report.write_index(given.out, list(BENCHMARKS))
+    say(f"written to {given.out}: a JSON file and pictures for each, and {index.name}")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.load import Load
+from benchmarks.progress import Progress
 from benchmarks.result import Result, Row, Scale
 from benchmarks.stage import Stage, Usage
 
@@ -13,7 +14,7 @@ LENGTHS = (10, 100, 1000, 5000)
 QUICK_LENGTHS = (10, 50)
 
 
-def run(scale: Scale) -> Result:
+def run(scale: Scale, progress: Progress) -> Result:
     """Flows of 10 to 5,000 steps, four in flight, as many steps in all at each length."""
     lengths = QUICK_LENGTHS if scale.quick else LENGTHS
     total = scale.of(20_000, 200)

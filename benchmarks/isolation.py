@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.load import Load
+from benchmarks.progress import Progress
 from benchmarks.result import Result, Row, Scale
 from benchmarks.stage import Stage
 
@@ -12,7 +13,7 @@ STEPS = 5
 IN_FLIGHT = 50
 
 
-def run(scale: Scale) -> Result:
+def run(scale: Scale, progress: Progress) -> Result:
     """Five-step flows as in `throughput`, their steps in the four processes of one shard."""
     alone, many = scale.of(200, 3), scale.of(1500, 5)
     with Stage() as stage:

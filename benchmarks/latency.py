@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from benchmarks.pace import one_at_a_time
+from benchmarks.progress import Progress
 from benchmarks.result import Result, Row, Scale, percentile
 from benchmarks.stage import Stage
 
 __all__ = ["run"]
 
 
-def run(scale: Scale) -> Result:
+def run(scale: Scale, progress: Progress) -> Result:
     """By a client in another process, and by one in the worker's own."""
     count = scale.of(1000, 10)
     with Stage() as stage:

@@ -7,6 +7,7 @@ import threading
 
 from benchmarks.flows import ATTEMPTS
 from benchmarks.load import Load
+from benchmarks.progress import Progress
 from benchmarks.result import Result, Row, Scale, percentile
 from benchmarks.stage import Stage
 
@@ -16,7 +17,7 @@ PATIENCE_SECONDS = 120.0
 LOADS = ((0, "nothing else"), (20, "20 flows in flight"), (200, "200 flows in flight"))
 
 
-def run(scale: Scale) -> Result:
+def run(scale: Scale, progress: Progress) -> Result:
     """Executions whose step fails four times, a second apart, beside five-step flows that never end to come."""
     count = scale.of(1000, 10)
     rows = []

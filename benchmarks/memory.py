@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from benchmarks.load import Load
+from benchmarks.progress import Progress
 from benchmarks.result import Result, Row, Scale
 from benchmarks.stage import Stage
 
@@ -13,7 +14,7 @@ __all__ = ["run"]
 PATIENCE_SECONDS = 120.0
 
 
-def run(scale: Scale) -> Result:
+def run(scale: Scale, progress: Progress) -> Result:
     """Executions with three results of 200 bytes, all in memory, all in a backoff of an hour."""
     count = scale.of(10_000, 50)
     with Stage(passivate_after=7200, max_in_memory=1_000_000) as stage:

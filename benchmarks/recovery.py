@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from benchmarks.deaths import Scene
+from benchmarks.progress import Progress
 from benchmarks.result import Result, Row, Scale, percentile
 
 __all__ = ["run"]
@@ -18,7 +19,7 @@ AWAY_SECONDS = 1.0
 PATIENCE_SECONDS = 120.0
 
 
-def run(scale: Scale) -> Result:
+def run(scale: Scale, progress: Progress) -> Result:
     """Three deaths: of the only worker, of one of two shards, and of a worker that another one has to miss."""
     rows = [
         *_only_worker(scale.of(200, 8)),

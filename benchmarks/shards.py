@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.load import Load
+from benchmarks.progress import Progress
 from benchmarks.result import Result, Row, Scale
 from benchmarks.stage import Stage, Usage
 
@@ -13,7 +14,7 @@ IN_FLIGHT = 200
 _Round = tuple[float, Usage]
 
 
-def run(scale: Scale) -> Result:
+def run(scale: Scale, progress: Progress) -> Result:
     """Five-step flows as in `throughput`, by a worker of one process and by one of two, in turns."""
     flows = scale.of(4000, 20)
     with Stage(shards=1) as one, Stage(shards=2) as two:

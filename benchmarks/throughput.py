@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.limit import Recording, Replay
 from benchmarks.load import Load
+from benchmarks.progress import Progress
 from benchmarks.result import Result, Row, Scale
 from benchmarks.stage import Stage, Usage
 
@@ -32,7 +33,7 @@ class _Round:
         return self.steps / self.seconds
 
 
-def run(scale: Scale) -> Result:
+def run(scale: Scale, progress: Progress) -> Result:
     """Five-step flows of no-op async steps, 200 in flight, AOF everysec, one shard; in turns with the limit."""
     recorded = scale.of(1000, 20)
     with Stage() as stage, stage.spare_server() as spare:

@@ -6,6 +6,7 @@ import json
 import time
 
 from benchmarks.load import Load
+from benchmarks.progress import Progress
 from benchmarks.result import Result, Row, Scale, percentile
 from benchmarks.stage import Stage
 
@@ -17,7 +18,7 @@ BYTES = "bytes/execution"
 NAP_SPREAD_SECONDS = 20.0
 
 
-def run(scale: Scale) -> Result:
+def run(scale: Scale, progress: Progress) -> Result:
     """Executions with an input and a result of 200 bytes, half of them asleep for an hour, half in a backoff."""
     count = scale.of(100_000, 40)
     first_nap = scale.of(40, 3)  # so long that they leave memory
