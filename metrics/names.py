@@ -18,6 +18,7 @@ from stepwell.core.status import (
     PARK_NOT_DEPLOYED,
     PARK_UNREADABLE,
 )
+from stepwell.metrics.plain import PlainCounter, PlainHistogram
 
 __all__ = ["Metrics", "one_of"]
 
@@ -50,7 +51,10 @@ def one_of(value: str, known: frozenset[str]) -> str:
 
 
 class Metrics:
-    """Every metric of a shard, created on the given registry (one `Metrics` a registry)."""
+    """Every metric of a shard, created on the given registry (one `Metrics` a registry).
+
+    Those that only the events count are plain: events are published by one thread.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
@@ -60,48 +64,48 @@ class Metrics:
         self._store()
 
     def _steps(self) -> None:
-        self.attempts = self._counter(
+        self.attempts = self._tally(
             "attempts", "Attempts of steps that ended, by outcome: completed or failed.", "flow", "step", "outcome"
         )
-        self.step_crashes = self._counter(
+        self.step_crashes = self._tally(
             "step_crashes", "Failed attempts whose processes died under them.", "flow", "step"
         )
-        self.step_duration = self._histogram(
+        self.step_duration = self._spread(
             "step_duration_seconds", "How long the bodies of completed attempts ran.", STEP_SECONDS, "flow", "step"
         )
-        self.terminal_failures = self._counter(
+        self.terminal_failures = self._tally(
             "terminal_failures", "Steps that failed for good, by reason.", "flow", "step", "reason"
         )
-        self.interruptions = self._counter(
+        self.interruptions = self._tally(
             "interruptions",
             "Attempts that a crash may have cut short; they run again with their number.",
             "flow",
             "step",
         )
-        self.results_dropped = self._counter(
+        self.results_dropped = self._tally(
             "results_dropped", "Results of attempts that were not running any more; nothing was recorded."
         )
 
     def _retries(self) -> None:
-        self.retries = self._counter("retries", "Attempts after the first whose bodies started.", "flow", "step")
-        self.backoff = self._histogram(
+        self.retries = self._tally("retries", "Attempts after the first whose bodies started.", "flow", "step")
+        self.backoff = self._spread(
             "backoff_seconds", "The delay before the next attempt, as it was decided.", BACKOFF_SECONDS, "flow", "step"
         )
-        self.retry_lateness = self._histogram(
+        self.retry_lateness = self._spread(
             "retry_lateness_seconds", "How long after its due time a retry's body started.", LATENESS_SECONDS
         )
         self.backing_off = self._gauge("executions_backing_off", "Steps in memory that back off now.")
-        self.backoffs_ended = self._counter("backoffs_ended", "Backoffs that ended, by what ended them.", "reason")
+        self.backoffs_ended = self._tally("backoffs_ended", "Backoffs that ended, by what ended them.", "reason")
 
     def _executions(self) -> None:
-        self.queue_wait = self._histogram(
+        self.queue_wait = self._spread(
             "queue_wait_seconds", "From the creation of an execution to its begin.", WAIT_SECONDS, "flow"
         )
-        self.executions_ended = self._counter(
+        self.executions_ended = self._tally(
             "executions_ended", "Executions that ended, by terminal status.", "flow", "status"
         )
-        self.parked = self._counter("parked", "Executions that need a person or a deploy, by reason.", "flow", "reason")
-        self.commands = self._counter(
+        self.parked = self._tally("parked", "Executions that need a person or a deploy, by reason.", "flow", "reason")
+        self.commands = self._tally(
             "commands", "Commands that were answered, by outcome: applied or refused.", "command", "outcome"
         )
         self.executions = Gauge(
@@ -157,6 +161,12 @@ class Metrics:
             "Executions and inbox entries opened though shards had died on them, and steps set apart.",
             "kind",
         )
+
+    def _tally(self, name: str, meaning: str, *labels: str) -> PlainCounter:
+        return PlainCounter(f"stepwell_{name}", meaning, labels, self.registry)
+
+    def _spread(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> PlainHistogram:
+        return PlainHistogram(f"stepwell_{name}", meaning, labels, buckets, self.registry)
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(f"stepwell_{name}", meaning, labels, registry=self.registry)

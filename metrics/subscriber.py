@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from prometheus_client import Counter, Histogram
-
 from stepwell.core import events
 from stepwell.core.errors import StepCrashed
 from stepwell.core.events import Event
@@ -23,6 +21,7 @@ from stepwell.metrics.names import (
     Metrics,
     one_of,
 )
+from stepwell.metrics.plain import Count, Spread
 
 __all__ = ["MetricsSubscriber"]
 
@@ -33,12 +32,12 @@ LABEL_PAIRS_MAX = 2_000
 class _StepMetrics:
     """The labelled children of one step, looked up once."""
 
-    completed: Counter
-    failed: Counter
-    duration: Histogram
-    backoff: Histogram
-    retries: Counter
-    interruptions: Counter
+    completed: Count
+    failed: Count
+    duration: Spread
+    backoff: Spread
+    retries: Count
+    interruptions: Count
 
 
 class MetricsSubscriber:
@@ -108,7 +107,7 @@ class MetricsSubscriber:
 
     def _retry_started(self, event: events.RetryStarted) -> None:
         self._step(event.flow, event.step).retries.inc()
-        self._metrics.retry_lateness.observe(event.lateness_ms / 1000)
+        self._metrics.retry_lateness.labels().observe(event.lateness_ms / 1000)
 
     def _interrupted(self, event: events.StepInterrupted) -> None:
         self._step(event.flow, event.step).interruptions.inc()
@@ -116,7 +115,7 @@ class MetricsSubscriber:
             self._metrics.suspects.labels("step").inc()
 
     def _dropped(self, _event: events.ResultDropped) -> None:
-        self._metrics.results_dropped.inc()
+        self._metrics.results_dropped.labels().inc()
 
     def _parked(self, event: events.ExecutionParked) -> None:
         self._metrics.parked.labels(self._flow(event.flow), one_of(event.reason, PARK_REASONS)).inc()

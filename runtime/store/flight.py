@@ -99,7 +99,7 @@ class Flight:
             if patience is not None and not self._connection.can_read(patience):
                 raise TimeoutError("no answer in time")
             self._read_into(raws)
-            reusable = not any([isinstance(raw, RedisError) and moves_away(raw) for raw in raws])
+            reusable = not any(isinstance(raw, RedisError) and moves_away(raw) for raw in raws)
         except (RedisError, OSError) as error:
             raise self._broken(len(raws), error) from error
         finally:
