@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -23,7 +23,7 @@ from stepwell.actors.runner import StepOrder
 from stepwell.actors.shard import Shard
 from stepwell.core import events, row
 from stepwell.core.checkpoint import Checkpoint
-from stepwell.core.effects import ArmTimer, DisarmTimer, Emit, StartAttempt, Withdraw
+from stepwell.core.effects import ArmTimer, DisarmTimer, Effect, StartAttempt, Withdraw
 from stepwell.core.errors import StepwellError
 from stepwell.core.inputs import (
     AttemptFailed,
@@ -51,7 +51,7 @@ from stepwell.core.status import (
 )
 from stepwell.core.transitions import next_due, score_of
 from stepwell.flow.attempt import context_of
-from stepwell.flow.machine import Follow, Machine, Turn
+from stepwell.flow.machine import Machine, Turn
 from stepwell.flow.registry import unknown_flow
 from stepwell.store.replies import Committed, Conflict, Reply
 from stepwell.store.requests import KEEP, Applied, Commit, Forget, Restore
@@ -80,7 +80,7 @@ class ExecutionActor(PooledActor):
         self._machine: Machine | None = None
         self._later: list[object] | None = None  # made when needed: most executions wait with nothing in it
         self._in_flight: Commit | Restore | None = None
-        self._follow: Sequence[Follow] = ()
+        self._turn: Turn | None = None  # whose commit is in flight: what it asks for happens afterwards
         self._turn_at = 0.0  # when the decision was made whose commit is in flight, in monotonic seconds
         self._pending: tuple[Applied, ...] = ()  # entries whose effect the next commit holds
         self._row_status = ""
@@ -113,7 +113,8 @@ class ExecutionActor(PooledActor):
         elif cp.status == PARKED and cp.error is not None and cp.error.type == PARK_NOT_DEPLOYED:
             self._feed(RetryAsked(self._now(), ""))
         elif cp.status != QUEUED:
-            self._commit(self._machine.start(self._now(), self._left.clean, self._left.cut, self._moved(cp)))
+            now = self._now()
+            self._commit(self._machine.start(now, self._left.clean, self._left.cut, self._moved(cp)), now)
         self._catch_up()
 
     def _moved(self, cp: Checkpoint) -> dict[str, int]:
@@ -124,24 +125,16 @@ class ExecutionActor(PooledActor):
 
     def on_receive(self, message: object) -> None:
         """One message; everything but the store's answer waits while a commit is in flight."""
-        if isinstance(message, m.Written):
+        if type(message) is m.Written:
             self._written(message.reply)
-        elif isinstance(message, m.StoredRev):
-            self._compare(message.rev)
-        elif isinstance(message, m.Drop):
-            self._let_go()
-            self._forget()
-        elif isinstance(message, m.Leave):
-            self._told_to_leave()
-        elif isinstance(message, m.Stay):
-            self._told_to_stay()
-        elif isinstance(message, m.StopGranted) and self._held_back is not None:
+        elif type(message) in _NEVER_WAITS or (type(message) is m.StopGranted and self._held_back is not None):
             self._handle(message)
         elif self._in_flight is not None or self._later or self._held_back is not None:
             self._postpone(message)
         else:
             self._handle(message)
-        self._catch_up()
+        if self._in_flight is None:
+            self._catch_up()
 
     def _catch_up(self) -> None:
         while self._later and self._in_flight is None and not self._leaving:
@@ -167,32 +160,45 @@ class ExecutionActor(PooledActor):
         self._close()
 
     def _handle(self, message: object) -> None:
-        if isinstance(message, m.StepDone):
+        if type(message) is m.StepDone:
             self._settling = message
             done = AttemptSucceeded(self._now(), message.path, message.attempt, message.started_at, message.value)
             self._feed(done)
-        elif isinstance(message, m.StepErred):
+        elif type(message) is m.StepErred:
             self._settling = message
             self._erred(message)
-        elif isinstance(message, m.TimerDue):
+        elif type(message) is m.TimerDue:
             self._feed(TimerFired(self._now(), message.path))
-        elif isinstance(message, m.Doorbell):
+        elif type(message) is m.Doorbell:
             self._doorbell(message)
-        elif isinstance(message, m.CommandMail):
+        elif type(message) is m.CommandMail:
             self._command(message)
+        elif type(message) is m.NeverBegun:
+            self._feed(NotStarted(self._now(), message.path, message.attempt))
+        elif type(message) is m.StopGranted:
+            self._remember()
+            self._forget()
+        else:
+            self._rare(message)
+
+    def _rare(self, message: object) -> None:
+        if isinstance(message, m.StoredRev):
+            self._compare(message.rev)
+        elif isinstance(message, m.Drop):
+            self._let_go()
+            self._forget()
+        elif isinstance(message, m.Leave):
+            self._told_to_leave()
+        elif isinstance(message, m.Stay):
+            self._told_to_stay()
         elif isinstance(message, m.StepHeld):
             again = m.StartAgain(message.path, message.attempt)
             self.timers.start("held:" + message.path, HELD_RETRY_SECONDS, again)
         elif isinstance(message, m.StartAgain):
             self._start(StartAttempt(message.path, message.attempt, again=True))
-        elif isinstance(message, m.NeverBegun):
-            self._feed(NotStarted(self._now(), message.path, message.attempt))
         elif isinstance(message, m.Passivate):
             if self._idle_ms > WAKE_AHEAD_SECONDS * 1000:
                 self._ask_to_leave()
-        elif isinstance(message, m.StopGranted):
-            self._remember()
-            self._forget()
         else:
             raise TypeError(f"{self} does not know what to do with {message!r}")
 
@@ -201,7 +207,7 @@ class ExecutionActor(PooledActor):
     def _feed(self, event: Input) -> None:
         machine = self._machine
         if machine is not None:
-            self._commit(machine.feed(event))
+            self._commit(machine.feed(event), event.now)
 
     def _refuse(self, mail: m.Mail, reason: str) -> None:
         self._handled += 1
@@ -218,10 +224,9 @@ class ExecutionActor(PooledActor):
             return
         self._mail_handled(bell.entry_id, "")
         self._busy = None  # whoever rang counts us as running: tell what is true
-        if machine.checkpoint.status == QUEUED and machine.flow is not None:
-            self._commit(machine.start(self._now(), clean=True))
-        else:
-            self._commit(Turn())
+        now = self._now()
+        begins = machine.checkpoint.status == QUEUED and machine.flow is not None
+        self._commit(machine.start(now, clean=True) if begins else Turn(), now)
 
     def _command(self, mail: m.CommandMail) -> None:
         try:
@@ -242,7 +247,7 @@ class ExecutionActor(PooledActor):
         turn = machine.feed(event)
         outcome = next((encode(a.outcome) for a in turn.answers if a.command_id == mail.command_id), b"")
         self._mail_handled(mail.entry_id, mail.command_id, outcome)
-        self._commit(turn)
+        self._commit(turn, event.now)
 
     def _mail_handled(self, entry_id: str, command_id: str, outcome: bytes = b"") -> None:
         self._handled += 1
@@ -265,11 +270,12 @@ class ExecutionActor(PooledActor):
 
     # The commit.
 
-    def _commit(self, turn: Turn) -> None:
+    def _commit(self, turn: Turn, now: int) -> None:
+        """Write what was decided at that time (ms); without a change go on at once."""
         machine = self._machine
         assert machine is not None
         assert self._in_flight is None
-        self._follow = turn.follow
+        self._turn = turn
         self._turn_at = self._shard.clock.monotonic()
         if turn.empty and not self._pending:
             self._forgive()
@@ -294,14 +300,14 @@ class ExecutionActor(PooledActor):
             lease=lease,
             expected_rev=cp.rev,
             commit_id=self._shard.commit_id(),
-            now_ms=self._now(),
+            now_ms=now,
             sets=sets,
             status_from=self._row_status,
             status_to=cp.status,
             live=KEEP if due == self._row_due else score_of(due),
             dels=dels,
             applied=self._pending,
-            event=_live_view(turn.follow),
+            event=encode(turn.events) if turn.events else b"",  # what live views show
             ended=cp.status in TERMINAL and self._row_status not in TERMINAL,
             forget="xi" if self._left.suspect and cp.terminal else self._pardon,
         )
@@ -333,9 +339,9 @@ class ExecutionActor(PooledActor):
         if isinstance(request, Restore):
             self._shard.observer(store_events.Healed(self._id))
             if self._pending:
-                follow, self._follow = self._follow, ()
-                self._commit(Turn())
-                self._follow = follow
+                turn = self._turn
+                self._commit(Turn(), self._now())
+                self._turn = turn
                 return
         elif request.applied:
             entries = [done.entry_id for done in request.applied if done.entry_id]
@@ -370,18 +376,11 @@ class ExecutionActor(PooledActor):
         self._pardon = ""
 
     def _acknowledged(self) -> None:
-        follow, self._follow = self._follow, ()
-        for effect in follow:
-            if isinstance(effect, StartAttempt):
-                self._start(effect)
-            elif isinstance(effect, Withdraw):
-                self._withdraw(effect)
-            elif isinstance(effect, Emit):
-                self._shard.bus.publish(effect.event)
-            elif isinstance(effect, ArmTimer):
-                self._arm(effect)
-            elif isinstance(effect, DisarmTimer):
-                self.timers.cancel(effect.path)
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            for event in turn.events:
+                self._shard.bus.publish(event)
+            self._follow(turn.follow)
         if self._settling is not None:
             self._shard.runner.settle(self._id, self._settling.path, self._settling.attempt)
             self._settling = None
@@ -389,6 +388,17 @@ class ExecutionActor(PooledActor):
         self._tell_busy()
 
     # What follows.
+
+    def _follow(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if type(effect) is StartAttempt:
+                self._start(effect)
+            elif type(effect) is ArmTimer:
+                self._arm(effect)
+            elif type(effect) is DisarmTimer:
+                self.timers.cancel(effect.path)
+            elif type(effect) is Withdraw:
+                self._withdraw(effect)
 
     def _start(self, effect: StartAttempt) -> None:
         machine = self._machine
@@ -432,7 +442,7 @@ class ExecutionActor(PooledActor):
         self.timers.start(effect.path, remaining, m.TimerDue(effect.path))
 
     def _tell_busy(self) -> None:
-        busy = self._machine is not None and _is_busy(self._machine.checkpoint, self._now())
+        busy = self._machine is not None and is_busy(self._machine.checkpoint, self._shard.clock.now_ms)
         if busy != self._busy:
             self._busy = busy
             self._shard.dispatcher.tell(m.Busy(self._id, busy))
@@ -480,7 +490,8 @@ class ExecutionActor(PooledActor):
         self._held_back = {}
         self._asked = False
         machine = self._machine
-        declared = {effect.path for effect in self._follow if isinstance(effect, StartAttempt)}
+        follow = () if self._turn is None else self._turn.follow
+        declared = {effect.path for effect in follow if isinstance(effect, StartAttempt)}
         for path, op in machine.checkpoint.open.items() if machine is not None else ():
             acknowledged = op.status == STEP_RUNNING and path not in declared
             if acknowledged and self._shard.runner.withdraw(self._id, path, op.attempt):
@@ -574,16 +585,13 @@ class ExecutionActor(PooledActor):
         return self._shard.clock.now_ms()
 
 
-def _is_busy(cp: Checkpoint, now: int) -> bool:
+_NEVER_WAITS = frozenset({m.StoredRev, m.Drop, m.Leave, m.Stay})  # for an answer of the store
+
+
+def is_busy(cp: Checkpoint, now_ms: Callable[[], int]) -> bool:
     """Whether it counts for the limit of running executions."""
     if cp.status != WAITING:
         return cp.status == RUNNING
     # What comes back overdue runs in a moment: its place must not go to another one before that.
     due = next_due(cp)
-    return due is not None and due <= now
-
-
-def _live_view(follow: list[Follow]) -> bytes:
-    """The commit's entry in the partition's events stream: what a live view shows."""
-    shown = [effect.event for effect in follow if isinstance(effect, Emit)]
-    return encode(shown) if shown else b""
+    return due is not None and due <= now_ms()

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from stepwell.core import codec, row
 from stepwell.core.checkpoint import Checkpoint
-from stepwell.core.effects import ArmTimer, DisarmTimer, Emit, StartAttempt
+from stepwell.core.effects import ArmTimer, DisarmTimer, StartAttempt
 from stepwell.core.errors import Diverged, ExecutionCancelled, ExecutionFailed, StepFailed, StepTimeout, UsageError
 from stepwell.core.events import Event
 from stepwell.core.inputs import (
@@ -328,6 +328,7 @@ class LocalRun:
             self._write(turn.fields)
             if self._replay and _is_checked(len(self.commits)):
                 self._check_replay()
+        self.events += turn.events
         never_begun: list[StartAttempt] = []
         for effect in turn.follow:
             if isinstance(effect, StartAttempt):
@@ -340,8 +341,6 @@ class LocalRun:
                 self.timers[effect.path] = self.now_ms + effect.delay_ms
             elif isinstance(effect, DisarmTimer):
                 self.timers.pop(effect.path, None)
-            elif isinstance(effect, Emit):
-                self.events.append(effect.event)
         for start in never_begun:
             self.feed(NotStarted(self.now_ms, start.path, start.attempt))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from msgspec.structs import replace
 
@@ -15,7 +15,8 @@ from stepwell.core.records import STEP
 from stepwell.core.rules import commands, life, steps
 from stepwell.core.status import PARKED, QUEUED, RUNNING, STEP_RUNNING, TERMINAL, WAITING
 
-_RULES: dict[type, Callable[[Checkpoint, Any], tuple[Checkpoint, list[Effect]]]] = {
+_Rule: TypeAlias = Callable[[Checkpoint, Any], tuple[Checkpoint, list[Effect]]]
+_RULES: dict[type, _Rule] = {
     inputs.Begin: life.begin,
     inputs.Moved: life.moved,
     inputs.ParkAsked: life.park,
@@ -24,11 +25,12 @@ _RULES: dict[type, Callable[[Checkpoint, Any], tuple[Checkpoint, list[Effect]]]]
     inputs.AttemptFailed: steps.failed,
     inputs.TimerFired: steps.fired,
     inputs.NotStarted: steps.not_started,
+}
+_COMMANDS: dict[type, _Rule] = {
     inputs.SignalSent: commands.signal,
     inputs.CancelAsked: commands.cancel,
     inputs.RetryAsked: commands.retry,
 }
-_COMMANDS = (inputs.SignalSent, inputs.CancelAsked, inputs.RetryAsked)
 
 
 def decide(checkpoint: Checkpoint, event: inputs.Input) -> tuple[Checkpoint, list[Effect]]:
@@ -36,9 +38,13 @@ def decide(checkpoint: Checkpoint, event: inputs.Input) -> tuple[Checkpoint, lis
 
     A command whose id is in `applied` changes nothing: it is a repeat.
     """
-    if isinstance(event, _COMMANDS) and event.command_id and event.command_id in checkpoint.applied:
+    rule = _RULES.get(type(event))
+    if rule is not None:
+        return rule(checkpoint, event)
+    command = cast(inputs.Command, event)
+    if command.command_id and command.command_id in checkpoint.applied:
         return checkpoint, []
-    return _RULES[type(event)](checkpoint, event)
+    return _COMMANDS[type(command)](checkpoint, command)
 
 
 def settle(checkpoint: Checkpoint) -> Checkpoint:

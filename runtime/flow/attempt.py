@@ -25,7 +25,7 @@ from stepwell.flow.operations import StepCall
 LIBRARY_FOLDERS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 """Where what is not the user's own code lies."""
 _LIBRARIES = ("<frozen", *LIBRARY_FOLDERS)
-_ATOMIC = (str, int, float, bool, type(None), bytes)
+_ATOMIC = frozenset({str, int, float, bool, type(None), bytes})
 
 
 class AttemptError(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +55,8 @@ def copied_arguments(call: StepCall[Any]) -> tuple[tuple[Any, ...], dict[str, An
     Raises:
         PayloadError: an argument can't be copied; the message names step and argument.
     """
+    if _nothing_to_copy(call):
+        return call.args, call.kwargs
     args = tuple(_copied(value, str(index + 1), call) for index, value in enumerate(call.args))
     kwargs = {name: _copied(value, repr(name), call) for name, value in call.kwargs.items()}
     return args, kwargs
@@ -65,7 +67,7 @@ def as_called(call: StepCall[Any]) -> StepCall[Any]:
 
     Where they can't be copied the call is returned as it is, and its attempt says so.
     """
-    if all(type(value) in _ATOMIC for value in (*call.args, *call.kwargs.values())):
+    if _nothing_to_copy(call):
         return call
     try:
         args, kwargs = copied_arguments(call)
@@ -115,6 +117,10 @@ def where_raised(error: BaseException) -> str:
             place = f"{'/'.join(PurePath(code.co_filename).parts[-2:])}:{trace.tb_lineno} in {code.co_name}"
         trace = trace.tb_next
     return place
+
+
+def _nothing_to_copy(call: StepCall[object]) -> bool:
+    return _ATOMIC.issuperset(map(type, call.args)) and _ATOMIC.issuperset(map(type, call.kwargs.values()))
 
 
 def _copied(value: Any, place: str, call: StepCall[Any]) -> Any:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Coroutine, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from stepwell.core import codec
@@ -103,8 +102,11 @@ class Driver(Driving):
         self._ready: list[tuple[_Branch, Any, BaseException | None]] = []  # an empty deque would cost 600 bytes
         self._moves = NO_MOVES
         self.ended = True
-        with self._driving():
+        before = driving.set(self)
+        try:
             self._root = _Branch(flow.fn(**arguments), "", None, 0, False)
+        finally:
+            driving.reset(before)
         self.ended = False
 
     def __del__(self) -> None:
@@ -150,21 +152,29 @@ class Driver(Driving):
 
     def close(self) -> None:
         """Take the code out of memory. Operations awaited by cleanup code raise, so nothing is declared."""
+        if self.ended:
+            return
         self.closing = True
-        with self._driving():
+        before = driving.set(self)
+        try:
             for branch in self._live_branches():
-                try:
-                    branch.code.close()
-                except (DriverClosing, GeneratorExit):
-                    continue
-                except BaseException as error:
-                    logger.warning(
-                        "flow %s raised %s while it was taken out of memory: in a flow, `finally` may only await steps",
-                        self._flow.name,
-                        type(error).__name__,
-                    )
+                self._close(branch)
+        finally:
+            driving.reset(before)
         self._pending.clear()
         self.ended = True
+
+    def _close(self, branch: _Branch) -> None:
+        try:
+            branch.code.close()
+        except (DriverClosing, GeneratorExit):
+            return
+        except BaseException as error:
+            logger.warning(
+                "flow %s raised %s while it was taken out of memory: in a flow, `finally` may only await steps",
+                self._flow.name,
+                type(error).__name__,
+            )
 
     def _live_branches(self) -> Iterator[_Branch]:
         seen: set[int] = set()
@@ -176,19 +186,11 @@ class Driver(Driving):
                 if branch.parent is None:
                     break
                 branch = branch.parent.owner
-        if not self._pending and not self.ended:
+        if not self._pending:
             yield self._root
 
     def _waits(self) -> str:
         return ", ".join(sorted(self._pending)) or "nothing"
-
-    @contextmanager
-    def _driving(self) -> Iterator[None]:
-        token = driving.set(self)
-        try:
-            yield
-        finally:
-            driving.reset(token)
 
     def _run(self) -> Moves:
         self._moves = moves = Moves()
@@ -218,14 +220,14 @@ class Driver(Driving):
                 self._ended(branch, None, _plainer(raised))
                 return
             value, error = None, None
+            if isinstance(op, _LEAVES):
+                self._declare(branch, op)
+                return
             if isinstance(op, Gather):
                 if op.branches:
                     self._open_gather(branch, op)
                     return
                 value = []
-            elif isinstance(op, _LEAVES):
-                self._declare(branch, op)
-                return
             else:
                 error = _foreign(op)
 
