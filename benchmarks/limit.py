@@ -135,10 +135,10 @@ class Replay:
             changed = words
             if words[0] == b"EVALSHA":
                 at = len(words) - len(_arguments(words))
-                dels, applied = int(words[at + 11]), int(words[at + 12])
+                dels, applied = int(words[at + 6]), int(words[at + 7])
                 changed = list(words)
                 for number in range(applied):
-                    changed[at + 13 + dels + 3 * number] = entries[words[at + 5]]
+                    changed[at + 14 + dels + 3 * number] = entries[words[at + 8]]
             works.append(changed)
         return works
 

@@ -121,18 +121,27 @@ class Commit(msgspec.Struct):
     forget: str = ""
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
-        """The command; keys that this commit does not touch are left out."""
+        """The command; what this commit does not touch is left out."""
         part = keys.parts[self.partition]
-        named: list[str] = [part.lease, part.row + self.execution_id, part.seq, part.live]
+        named: list[str] = [part.lease, part.row + self.execution_id, part.seq, part.events]
         dels = self.dels
+        rest: list[str | bytes | int] = [""]
         tail: list[str | bytes] = []
-        if self.status_from != self.status_to or self.applied or self.event or self.forget:
-            named += (part.by[self.status_from], part.by[self.status_to])
-            if self.applied or self.event or self.forget:
-                named += (part.inbox, part.events)
+        if self.applied or self.status_from != self.status_to or self.live != KEEP or self.ended or self.forget:
+            named += (part.live, part.by[self.status_from], part.by[self.status_to])
+            if self.applied or self.forget:
+                named.append(part.inbox)
                 tail = self._applied(part, named)
                 if self.forget:
                     named.append(part.suspects)
+            rest = [
+                self.execution_id,
+                self.live,
+                self.status_from,
+                self.status_to,
+                part.ended + self.execution_id if self.ended else "",
+                self.forget,
+            ]
         command: Command = [
             "EVALSHA",
             scripts.commit,
@@ -143,15 +152,10 @@ class Commit(msgspec.Struct):
             self.expected_rev + 1,
             self.commit_id,
             self.now_ms,
-            self.execution_id,
-            self.live,
-            self.status_from,
-            self.status_to,
             self.event,
-            part.ended + self.execution_id if self.ended else "",
             len(dels),
             len(self.applied),
-            self.forget,
+            *rest,
         ]
         if dels:
             command += dels

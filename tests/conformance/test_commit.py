@@ -96,6 +96,17 @@ def test_an_event_goes_with_its_commit_and_the_counter_grows_with_each(store, pa
     assert store.client.get(part.seq) == b"2"
 
 
+@pytest.mark.parametrize("event", [b"", b"[1]"])
+def test_the_stream_of_events_is_cut_down_now_and_then(store, part, event):
+    with store.client.pipeline(transaction=False) as pipeline:
+        for _ in range(11_000):
+            pipeline.xadd(part.events, {"e": "[]"})
+        pipeline.execute()
+    for turn in range(64):
+        store.execute(store.commit(expected_rev=1 + turn, commit_id=f"c{turn}", event=event, status_from="running"))
+    assert 10_000 <= store.client.xlen(part.events) < 10_300
+
+
 def test_the_same_commit_again_is_recognised_and_changes_nothing(store, part):
     request = store.commit(applied=[store.command()], event=b"[1]", live="9", dels=["meta"])
     assert store.execute(request) == Committed(seq=ANY)

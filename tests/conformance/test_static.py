@@ -54,6 +54,7 @@ SINCE = {
     "XREAD": (5, 0, 0),
     "XREADGROUP": (5, 0, 0),
     "XREVRANGE": (5, 0, 0),
+    "XTRIM": (5, 0, 0),
     "ZADD": (1, 2, 0),
     "ZCARD": (1, 2, 0),
     "ZRANGE": (2, 0, 0),
@@ -228,10 +229,10 @@ def test_a_commit_names_only_the_keys_it_uses():
 
     plain = Commit(0, "e", "l", 1, "c", 1, [], "running", "running")
     assert plain.args(keys, scripts)[2] == 4
-    plain.status_to = "waiting"
-    assert plain.args(keys, scripts)[2] == 6
     plain.event = b"1"
-    assert plain.args(keys, scripts)[2] == 8
+    assert plain.args(keys, scripts)[2] == 4
+    plain.status_to = "waiting"
+    assert plain.args(keys, scripts)[2] == 7
     plain.applied = [Applied("1-1"), Applied("1-2", "c1", b"1")]
     assert plain.args(keys, scripts)[2] == 9
     plain.forget = "x"

@@ -1,12 +1,15 @@
 -- commit: writes what one decision changed in an execution's row, under the partition's lease.
 --
--- KEYS  1 lease  2 row  3 seq  4 live  5 by:<status before>  6 by:<status after>  7 inbox  8 events
+-- KEYS  1 lease  2 row  3 seq  4 events
+--       of a commit that touches more than the row and its events:
+--       5 live  6 by:<status before>  7 by:<status after>  8 inbox
 --       9.. one cmd hash for each applied command that has an outcome, and the suspects at the end, if it forgets
---       Trailing keys that this commit does not use may be left out.
--- ARGV  1 lease value  2 expected rev  3 next rev  4 commit id  5 now (ms)  6 execution id
---       7 live: keep, drop or a score  8 status before  9 status after
---       10 event ('' = none)  11 channel that hears of the end ('' = none)
---       12 number of deleted fields  13 number of applied commands
+--       Trailing keys from the fifth on that this commit does not use may be left out.
+-- ARGV  1 lease value  2 expected rev  3 next rev  4 commit id  5 now (ms)
+--       6 event ('' = none)  7 number of deleted fields  8 number of applied commands
+--       9 execution id; '' where the commit touches only the row and its events: then 10 to 14 are left out
+--       10 live: keep, drop or a score  11 status before  12 status after
+--       13 channel that hears of the end ('' = none)
 --       14 what its suspects' fields are to be forgotten: '', i (interrupted steps), x (strikes) or xi
 --       then the deleted fields
 --       then for each applied command: inbox entry id ('' = none), outcome ('' = none), channel
@@ -32,8 +35,12 @@ if stored[1] ~= ARGV[2] then
   return {'CONFLICT', rev or '-1', stored[2] or ''}
 end
 
-local dels, applied = tonumber(ARGV[12]), tonumber(ARGV[13])
-local commands = 15 + dels
+local dels, applied, id = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
+local live, moved, channel, forget, deleted = 'keep', false, '', '', 10
+if id ~= '' then
+  live, moved, channel, forget, deleted = ARGV[10], ARGV[11] ~= ARGV[12], ARGV[13], ARGV[14], 15
+end
+local commands = deleted + dels
 local first = commands + 3 * applied
 local last = #ARGV
 if (last - first) % 2 ~= 1 then
@@ -46,22 +53,20 @@ for i = commands, first - 1, 3 do
 end
 
 -- The first write must be one that a full server refuses: after it, the rest of a script is let through.
-local live = ARGV[7]
-if live ~= 'keep' and live ~= 'drop' then redis.call('ZADD', KEYS[4], live, ARGV[6]) end
+if live ~= 'keep' and live ~= 'drop' then redis.call('ZADD', KEYS[5], live, id) end
 local seq = redis.call('INCR', KEYS[3])
-if live == 'drop' then redis.call('ZREM', KEYS[4], ARGV[6]) end
-if ARGV[14] ~= '' then
+if live == 'drop' then redis.call('ZREM', KEYS[5], id) end
+if forget ~= '' then
   local suspects = #KEYS
-  for kind in string.gmatch(ARGV[14], '%a') do redis.call('HDEL', KEYS[suspects], kind .. ':' .. ARGV[6]) end
+  for kind in string.gmatch(forget, '%a') do redis.call('HDEL', KEYS[suspects], kind .. ':' .. id) end
 end
-local moved = ARGV[8] ~= ARGV[9]
 if moved then
-  redis.call('ZREM', KEYS[5], ARGV[6])
-  redis.call('ZADD', KEYS[6], ARGV[5], ARGV[6])
+  redis.call('ZREM', KEYS[6], id)
+  redis.call('ZADD', KEYS[7], ARGV[5], id)
 end
-if ARGV[10] ~= '' then
-  redis.call('XADD', KEYS[8], 'MAXLEN', '~', '10000', '*', 'e', ARGV[10])
-end
+if ARGV[6] ~= '' then redis.call('XADD', KEYS[4], '*', 'e', ARGV[6]) end
+-- Cut down now and then: with each entry it would cost a third of it.
+if seq % 64 == 0 then redis.call('XTRIM', KEYS[4], 'MAXLEN', '~', '10000') end
 if applied > 0 then
   local k = 9
   for i = commands, first - 1, 3 do
@@ -73,10 +78,10 @@ if applied > 0 then
   end
 end
 for i = commands, first - 1, 3 do
-  if ARGV[i] ~= '' then redis.call('XDEL', KEYS[7], ARGV[i]) end
+  if ARGV[i] ~= '' then redis.call('XDEL', KEYS[8], ARGV[i]) end
 end
 
-for i = 15, commands - 1, 1000 do
+for i = deleted, commands - 1, 1000 do
   redis.call('HDEL', KEYS[2], unpack(ARGV, i, math.min(i + 999, commands - 1)))
 end
 while last - first > 999 do
@@ -84,10 +89,10 @@ while last - first > 999 do
   first = first + 1000
 end
 redis.call('HSET', KEYS[2], 'rev', ARGV[3], 'commit', ARGV[4], 'updated_at', ARGV[5], unpack(ARGV, first, last))
-if moved then redis.call('HSET', KEYS[2], 'status', ARGV[9]) end
+if moved then redis.call('HSET', KEYS[2], 'status', ARGV[12]) end
 
 for i = commands, commands + 3 * applied - 1, 3 do
   if ARGV[i + 1] ~= '' then redis.call('PUBLISH', ARGV[i + 2], ARGV[i + 1]) end
 end
-if ARGV[11] ~= '' then redis.call('PUBLISH', ARGV[11], ARGV[9]) end
+if channel ~= '' then redis.call('PUBLISH', channel, ARGV[12]) end
 return seq
