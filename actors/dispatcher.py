@@ -160,7 +160,7 @@ class Dispatcher(PooledActor):
             route = self._routes[execution_id] = Route(partition, self._suspicions.left(partition, execution_id), flow)
             self._load(execution_id)
         if isinstance(mail, m.Doorbell):
-            self._count_busy(route, True)  # it is about to run: the limit must know before it says so
+            self._begins_to_run(execution_id, route)  # the limit must know before it does
         route.tell(mail)
 
     def _swept(self, message: m.Swept) -> None:
@@ -419,12 +419,16 @@ class Dispatcher(PooledActor):
         route = self._routes.get(message.execution_id)
         # At rest before it got the doorbell that is on its way to it: its place is taken already.
         if route is not None and (message.busy or not route.begins):
-            self._count_busy(route, message.busy)
             if message.busy:
-                route.recalled = False
-                self._residents.gone(message.execution_id)
+                self._begins_to_run(message.execution_id, route)
             else:
+                self._count_busy(route, False)
                 self._rests(message.execution_id)
+
+    def _begins_to_run(self, execution_id: str, route: Route) -> None:
+        route.recalled = False
+        self._count_busy(route, True)
+        self._residents.gone(execution_id)
 
     # Who leaves memory.
 

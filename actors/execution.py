@@ -223,7 +223,7 @@ class ExecutionActor(PooledActor):
             self._refuse(bell, self._why_unread())
             return
         self._mail_handled(bell.entry_id, "")
-        self._busy = None  # whoever rang counts us as running: tell what is true
+        self._busy = True if bell.entry_id else None  # whoever passed an entry on counts us as running
         now = self._now()
         begins = machine.checkpoint.status == QUEUED and machine.flow is not None
         self._commit(machine.start(now, clean=True) if begins else Turn(), now)
@@ -442,7 +442,10 @@ class ExecutionActor(PooledActor):
         self.timers.start(effect.path, remaining, m.TimerDue(effect.path))
 
     def _tell_busy(self) -> None:
-        busy = self._machine is not None and is_busy(self._machine.checkpoint, self._shard.clock.now_ms)
+        machine = self._machine
+        if machine is None or machine.checkpoint.terminal:
+            return  # it asks to leave, which tells that too
+        busy = is_busy(machine.checkpoint, self._shard.clock.now_ms)
         if busy != self._busy:
             self._busy = busy
             self._shard.dispatcher.tell(m.Busy(self._id, busy))

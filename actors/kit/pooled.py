@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import pykka
 
@@ -27,6 +27,7 @@ class PooledActor(pykka.Actor):
     """
 
     _cell: Cell
+    _actor_ref: AnyRef
 
     def __init__(self, *_args: object) -> None:
         """Pykka's own fields are not wanted: see `bind`."""
@@ -52,7 +53,7 @@ class PooledActor(pykka.Actor):
     @property
     def actor_ref(self) -> PooledRef[Self]:
         """This actor's own address."""
-        return cast("PooledRef[Self]", self._actor_ref)
+        return self._actor_ref
 
     @property
     def timers(self) -> Timers:

@@ -80,7 +80,11 @@ class Attempts:
             return [attempt for attempt in self._by_path.values() if attempt.outcome is None]
 
     def ask(self, order: StepOrder, ref: AnyRef) -> bool:
-        """Ask for an attempt; its outcome goes to `ref`. True if it is a new one that will be run."""
+        """Ask for an attempt; its outcome goes to `ref`. After `close` nothing starts.
+
+        True if the attempt is a new one: an attempt that runs already is adopted, and the outcome of one that has
+        ended is told again.
+        """
         key = (order.context.execution_id, order.context.path)
         ready: list[Attempt] = []
         with self._lock:

@@ -11,11 +11,9 @@ from collections.abc import Callable
 
 from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
-from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import StepDone
 from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome
 from stepwell.actors.runner.gates import Gates
-from stepwell.actors.runner.order import StepOrder
 from stepwell.actors.runner.outcome import context_with_deadline, erred
 from stepwell.actors.runner.processes import ProcessPool
 from stepwell.actors.runner.threads import ThreadPool
@@ -53,6 +51,7 @@ class StepRunner:
         self._asked: deque[Attempt] = deque()
         self._armed = False
         self._over = False
+        self.start = self._attempts.ask
         self.adopt = self._attempts.adopt
         self.withdraw = self._attempts.withdraw
         self.settle = self._attempts.settle
@@ -71,14 +70,6 @@ class StepRunner:
     def running(self) -> int:
         """Attempts under way."""
         return self._attempts.active
-
-    def start(self, order: StepOrder, ref: AnyRef) -> bool:
-        """Run an attempt; its outcome goes to `ref`. After `close_intake` nothing starts.
-
-        True if the attempt is a new one: an attempt that runs already is adopted, and the outcome of one that has
-        ended is told again.
-        """
-        return self._attempts.ask(order, ref)
 
     def close_intake(self, became_idle: Callable[[], None]) -> None:
         """Start nothing any more; call back (on any thread) when the last attempt has ended."""
