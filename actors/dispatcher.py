@@ -15,9 +15,12 @@ from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.admission import Admission, Start, take_one
 from stepwell.actors.commands import NoSuchCommand, flow_of, read_entry
+from stepwell.actors.execution import ExecutionActor
 from stepwell.actors.handover import Departures
 from stepwell.actors.healing import revive
 from stepwell.actors.kit.pooled import PooledActor
+from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.left import Left
 from stepwell.actors.residents import Residents
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
@@ -43,9 +46,7 @@ class Dispatcher(PooledActor):
         self._routes: dict[str, Route] = {}
         self._residents = Residents(shard.limits.in_memory, shard.limits.passivate_after)
         self._loading = 0
-        # Answers to come that were asked for by routes which are gone: rows that are read, actors that are started.
-        self._stale_rows: Counter[str] = Counter()
-        self._stale_actors: Counter[str] = Counter()
+        self._stale_rows: Counter[str] = Counter()  # rows to come that were asked for by routes which are gone
         self._departures = Departures()
         self._listed: dict[int, str] = {}  # by partition: the lease under which all is known that it had before
 
@@ -62,8 +63,6 @@ class Dispatcher(PooledActor):
                 self._entry(entry)
         elif isinstance(message, m.RowRead):
             self._row_read(message)
-        elif isinstance(message, m.Spawned):
-            self._spawned(message)
         else:
             self._rare(message)
         self._admit()
@@ -253,13 +252,20 @@ class Dispatcher(PooledActor):
             park = route.park or parking(route.left)
             if route.left.strike is not None and park is None:
                 self._opens("execution", message.execution_id, route.left.strike)
-            spawn = m.Spawn(message.execution_id, message.reply.fields, route.left, park)
+            ref = self._spawn(message.execution_id, message.reply.fields, route.left, park)
             self._suspicions.settle(route.partition, message.execution_id)
             route.park = None
-            route.waits_for = "actor"
-            self._shard.supervisor.tell(spawn)
+            route.left = opened(route.left)  # from now on the shard itself knows what runs
+            if route.partition in self._departures:
+                ref.tell(m.Leave())
+            route.connect(ref)
         else:
             self._no_row(message.execution_id, route)
+
+    def _spawn(self, execution_id: str, fields: dict[str, bytes], left: Left, park: m.Park | None) -> AnyRef:
+        shard = self._shard
+        arguments = (shard, execution_id, fields, left, park)
+        return self.scheduler.spawn(ExecutionActor, *arguments, name=execution_id, supervisor=shard.supervisor)
 
     def _no_row(self, execution_id: str, route: Route) -> None:
         self._remove(execution_id)
@@ -295,16 +301,6 @@ class Dispatcher(PooledActor):
         logger.warning("execution %s can't be read: %s", execution_id, reason)
         for mail in (route.open or {}).values():
             self._bury_mail(route.partition, mail, "not applicable", reason)
-
-    def _spawned(self, message: m.Spawned) -> None:
-        route = self._routes.get(message.execution_id)
-        if take_one(self._stale_actors, message.execution_id) or route is None:
-            message.ref.tell(m.Drop())
-            return
-        route.left = opened(route.left)  # from now on the shard itself knows what runs
-        if route.partition in self._departures:
-            message.ref.tell(m.Leave())
-        route.connect(message.ref)
 
     def _actor_gone(self, message: m.ActorGone) -> None:
         route = self._routes.get(message.execution_id)
@@ -405,8 +401,6 @@ class Dispatcher(PooledActor):
         # The partition may come back before the answer does, which then is not for the route that there is by then.
         elif route.waits_for == "row":
             self._stale_rows[execution_id] += 1
-        elif route.waits_for == "actor":
-            self._stale_actors[execution_id] += 1
 
     def _remove(self, execution_id: str) -> None:
         route = self._routes.pop(execution_id)

@@ -8,7 +8,6 @@ from typing import TypeAlias
 import msgspec
 
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.left import Left
 from stepwell.core.records import Failure
 from stepwell.core.retry import Retry
 from stepwell.store.inbox import Entry
@@ -186,13 +185,6 @@ class RowRead(msgspec.Struct):
     reply: Reply
 
 
-class Spawned(msgspec.Struct):
-    """The supervisor has started an execution's actor."""
-
-    execution_id: str
-    ref: AnyRef
-
-
 class ActorGone(msgspec.Struct):
     """An execution's actor failed. `park`: it did so too often."""
 
@@ -286,15 +278,3 @@ class Answered(msgspec.Struct):
 
     request: ReadRev | Revive
     reply: Reply
-
-
-# To the supervisor.
-
-
-class Spawn(msgspec.Struct):
-    """Start an execution's actor on its row."""
-
-    execution_id: str
-    fields: dict[str, bytes]
-    left: Left
-    park: Park | None = None

@@ -10,7 +10,7 @@ from stepwell.actors.left import Left
 
 __all__ = ["Route", "WaitsFor"]
 
-WaitsFor: TypeAlias = Literal["", "row", "actor", "revival"]
+WaitsFor: TypeAlias = Literal["", "row", "revival"]
 
 _RING = m.Doorbell()
 

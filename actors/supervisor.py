@@ -1,4 +1,4 @@
-"""The Supervisor: starts execution actors and decides what becomes of one that failed."""
+"""The Supervisor decides what becomes of an execution's actor that failed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
-from stepwell.actors.execution import ExecutionActor
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.supervision import ChildFailed, RestartIntensity
 from stepwell.actors.shard import Shard
@@ -26,25 +25,10 @@ class Supervisor(PooledActor):
 
     def on_receive(self, message: object) -> None:
         """One message."""
-        if isinstance(message, m.Spawn):
-            self._spawn(message)
-        elif isinstance(message, ChildFailed):
+        if isinstance(message, ChildFailed):
             self._child_failed(message)
         else:
             raise TypeError(f"{self} does not know what to do with {message!r}")
-
-    def _spawn(self, message: m.Spawn) -> None:
-        ref = self.scheduler.spawn(
-            ExecutionActor,
-            self._shard,
-            message.execution_id,
-            message.fields,
-            message.left,
-            message.park,
-            name=message.execution_id,
-            supervisor=self.actor_ref,
-        )
-        self._shard.dispatcher.tell(m.Spawned(message.execution_id, ref))
 
     def _child_failed(self, failure: ChildFailed) -> None:
         execution_id = failure.name

@@ -28,7 +28,7 @@ def check_all_is_over(world: World) -> None:
         assert (admission.running, admission._by_flow, admission._returning) == (0, {}, {})
         assert not admission._start_ids
         assert not admission._entries
-        assert (of._loading, of._stale_rows, of._stale_actors) == (0, {}, {})
+        assert (of._loading, of._stale_rows) == (0, {})
         assert len(of._residents) == 0
         assert not of._residents._told
         assert not of._departures

@@ -1,4 +1,4 @@
-"""The routing table where answers come late: rows and actors that were asked for by a route which is gone."""
+"""The routing table where answers come late: rows that were asked for by a route which is gone."""
 
 from __future__ import annotations
 
@@ -24,13 +24,26 @@ from stepwell.store.replies import Broken, Loaded
 from stepwell.store.requests import DeadLetter, Load, Unlist
 
 
+class _Dispatcher(Dispatcher):
+    """Its actors are boxes."""
+
+    def __init__(self, shard: Any, started: list[tuple[dict[str, bytes], Box]]) -> None:
+        super().__init__(shard)
+        self.started = started
+
+    def _spawn(self, _execution_id: str, fields: dict[str, bytes], *_: object) -> Any:
+        box = Box()
+        self.started.append((fields, box))
+        return box
+
+
 class Stage:
-    """A dispatcher of one partition, whose supervisor and Mirror answer when the test does."""
+    """A dispatcher of one partition, whose Mirror answers when the test does."""
 
     def __init__(self, running_max: int = 10, limits: Limits | None = None) -> None:
         self.scheduler = VirtualScheduler()
         self.holdings = Holdings(self.scheduler.clock.monotonic)
-        self.supervisor = Box()
+        self.started: list[tuple[dict[str, bytes], Box]] = []
         self.sent: list[Any] = []
         self.events: list[Any] = []
         self.lost: list[int] = []
@@ -41,7 +54,6 @@ class Stage:
             holdings=self.holdings,
             observer=self.events.append,
             mirror=SimpleNamespace(send=lambda _ref, request: self.sent.append(request)),
-            supervisor=self.supervisor,
             registry=Registry(),
             limits=limits or Limits(running=running_max),
             healer=Box(),
@@ -50,7 +62,7 @@ class Stage:
             runner=SimpleNamespace(lose=self.lost.append),
             newer=Newer(),
         )
-        self.ref = self.scheduler.spawn(Dispatcher, shard, name="dispatcher")
+        self.ref = self.scheduler.spawn(_Dispatcher, shard, self.started, name="dispatcher")
         self.grant(1)
 
     def grant(self, epoch: int) -> None:
@@ -76,6 +88,16 @@ class Stage:
         self.tell(m.PartitionLost(0))
         self.grant(2)
 
+    @property
+    def rows(self) -> list[dict[str, bytes]]:
+        """On which rows actors were started."""
+        return [fields for fields, _ in self.started]
+
+    @property
+    def actor(self) -> Box:
+        """The one that was started last."""
+        return self.started[-1][1]
+
     def count(self, kind: type) -> int:
         return len([request for request in self.sent if isinstance(request, kind)])
 
@@ -94,66 +116,46 @@ def stage() -> Stage:
     return Stage()
 
 
-@pytest.mark.parametrize("regained_before_the_second_is_asked_for", [True, False])
-def test_an_actor_that_a_lost_partition_had_asked_for_is_dropped(
-    stage: Stage, regained_before_the_second_is_asked_for: bool
-) -> None:
+def test_an_actor_whose_partition_is_lost_is_dropped_and_its_row_read_again_when_that_is_regained(stage: Stage) -> None:
     stage.tell(stage.bell(), m.RowRead("e1", OLD_ROW))
-    assert [spawn.fields for spawn in stage.supervisor.told] == [OLD_ROW.fields]
+    old = stage.actor
     stage.lose_and_regain()
-    stage.tell(recovery)
-    old, new = Box(), Box()
-    if regained_before_the_second_is_asked_for:
-        stage.tell(m.Spawned("e1", old), m.RowRead("e1", ROW), m.Spawned("e1", new))  # type: ignore[arg-type]
-    else:
-        stage.tell(m.RowRead("e1", ROW), m.Spawned("e1", old), m.Spawned("e1", new))  # type: ignore[arg-type]
-    assert old.told == [m.Drop()]
-    assert new.told == [m.Doorbell()]
-    assert [spawn.fields for spawn in stage.supervisor.told] == [OLD_ROW.fields, ROW.fields]
-
-
-def test_an_actor_that_comes_after_its_partition_is_lost_for_good_is_dropped(stage: Stage) -> None:
-    stage.tell(stage.bell(), m.RowRead("e1", ROW))
-    stage.holdings.drop(0)
-    actor = Box()
-    stage.tell(m.PartitionLost(0), m.Spawned("e1", actor))  # type: ignore[arg-type]
-    assert actor.told == [m.Drop()]
-    assert not stage.dispatcher._stale_actors
+    assert old.told[-1] == m.Drop()
+    stage.tell(recovery, m.RowRead("e1", ROW))
+    assert stage.rows == [OLD_ROW.fields, ROW.fields]
+    assert stage.actor.told == [m.Doorbell()]
 
 
 def test_a_row_that_was_read_before_a_partition_was_lost_starts_no_actor(stage: Stage) -> None:
     stage.tell(stage.bell())
     stage.lose_and_regain()
     stage.tell(recovery, m.RowRead("e1", OLD_ROW))
-    assert stage.supervisor.told == []
+    assert stage.rows == []
     stage.tell(m.RowRead("e1", ROW))
-    assert [spawn.fields for spawn in stage.supervisor.told] == [ROW.fields]
+    assert stage.rows == [ROW.fields]
     assert stage.dispatcher._loading == 0
     assert not stage.dispatcher._stale_rows
 
 
 @pytest.mark.parametrize("times", [2, 3])
 def test_a_partition_that_is_lost_again_and_again_leaves_one_actor(stage: Stage, times: int) -> None:
-    actors = [Box() for _ in range(times)]
-    for _ in actors:
+    for _ in range(times):
         stage.tell(recovery, m.RowRead("e1", ROW))
         stage.lose_and_regain()
     stage.tell(recovery, m.RowRead("e1", ROW))
-    last = Box()
-    stage.tell(*[m.Spawned("e1", box) for box in (*actors, last)])  # type: ignore[arg-type]
-    assert [box.told for box in actors] == [[m.Drop()]] * times
+    *before, last = [box for _, box in stage.started]
+    assert [box.told[-1] for box in before] == [m.Drop()] * times
     assert last.told == [m.Doorbell()]
 
 
 def test_a_row_that_is_to_be_read_again_is_not_read_for_the_next_route(stage: Stage) -> None:
     stage.tell(stage.bell(), m.RowRead("e1", Broken("ERR odd")))
     stage.lose_and_regain()
-    actor = Box()
-    stage.tell(recovery, m.RowRead("e1", ROW), m.Spawned("e1", actor))  # type: ignore[arg-type]
+    stage.tell(recovery, m.RowRead("e1", ROW))
     loads = stage.count(Load)
     stage.scheduler.advance(2 * LOAD_RETRY_SECONDS)
     assert stage.count(Load) == loads
-    assert len(stage.supervisor.told) == 1
+    assert len(stage.started) == 1
 
 
 def test_a_row_that_can_t_be_read_for_long_holds_no_slot_while_it_waits() -> None:
@@ -189,8 +191,8 @@ def test_only_what_was_listed_is_taken_off_the_lists(stage: Stage) -> None:
 
 def test_an_actor_at_rest_keeps_the_place_of_the_doorbell_that_is_on_its_way_to_it() -> None:
     stage = Stage(running_max=1)
-    actor = Box()
-    stage.tell(stage.command("e1"), m.RowRead("e1", ROW), m.Spawned("e1", actor))  # type: ignore[arg-type]
+    stage.tell(stage.command("e1"), m.RowRead("e1", ROW))
+    actor = stage.actor
     stage.tell(stage.bell("e1"), m.Busy("e1", False), stage.bell("e2"))
     assert stage.count(Load) == 1, "e2 waits"
     entry = actor.told[-1].entry_id
@@ -200,8 +202,8 @@ def test_an_actor_at_rest_keeps_the_place_of_the_doorbell_that_is_on_its_way_to_
 
 def test_a_doorbell_of_an_execution_that_has_an_actor_waits_for_a_slot_too() -> None:
     stage = Stage(running_max=1)
-    actor = Box()
-    stage.tell(stage.command("e1"), m.RowRead("e1", ROW), m.Spawned("e1", actor), stage.bell("e2"))  # type: ignore[arg-type]
+    stage.tell(stage.command("e1"), m.RowRead("e1", ROW), stage.bell("e2"))
+    actor = stage.actor
     stage.tell(stage.bell("e1"))
     assert [type(mail) for mail in actor.told] == [m.CommandMail]
     stage.tell(m.RowRead("e2", Loaded({})))
@@ -212,8 +214,7 @@ def test_a_second_doorbell_of_a_queued_execution_is_passed_on_too() -> None:
     stage = Stage(running_max=1)
     stage.tell(stage.bell("busy"), stage.bell("e1"), stage.bell("e1"))
     stage.tell(m.RowRead("busy", Loaded({})), m.RowRead("e1", ROW))
-    actor = Box()
-    stage.tell(m.Spawned("e1", actor))  # type: ignore[arg-type]
+    actor = stage.actor
     assert [mail.entry_id for mail in actor.told] == ["2-1"]
     stage.tell(m.EntriesDone("e1", 0, ["2-1"]), m.Busy("e1", False))
     assert [mail.entry_id for mail in actor.told] == ["2-1", "3-1"]
@@ -223,8 +224,7 @@ def test_a_second_doorbell_of_a_queued_execution_is_passed_on_too() -> None:
 def started(stage: Stage, execution_id: str = "e1") -> Box:
     """An execution that came by a doorbell, is in memory and rests."""
     stage.tell(stage.bell(execution_id), m.RowRead(execution_id, ROW))
-    actor = Box()
-    stage.tell(m.Spawned(execution_id, actor))  # type: ignore[arg-type]
+    actor = stage.actor
     stage.tell(m.EntriesDone(execution_id, 0, [f"{stage._entries}-1"]), m.Busy(execution_id, False))
     return actor
 
@@ -238,7 +238,7 @@ def test_what_falls_due_while_its_actor_asks_to_leave_is_brought_back(stage: Sta
     assert actor.told[-1] == m.StopGranted()
     assert stage.count(Load) == 2
     stage.tell(m.RowRead("e1", ROW))
-    assert len(stage.supervisor.told) == 2
+    assert len(stage.started) == 2
 
 
 def test_what_ran_since_it_was_found_due_leaves_for_good(stage: Stage) -> None:
