@@ -135,7 +135,7 @@ class Replay:
             changed = words
             if words[0] == b"EVALSHA":
                 at = len(words) - len(_arguments(words))
-                dels, applied = int(words[at + 6]), int(words[at + 7])
+                dels, applied = int(words[at + 6]), int(words[at + 7] or 0)
                 changed = list(words)
                 for number in range(applied):
                     changed[at + 14 + dels + 3 * number] = entries[words[at + 8]]

@@ -35,7 +35,7 @@ class ShardGauges:
         self._metrics.commit_seconds.observe(seconds)
         ok = 0
         for reply in replies:
-            if isinstance(reply, Committed):
+            if type(reply) is Committed:
                 if reply.dup:
                     self._dup.inc()
                 else:

@@ -78,7 +78,8 @@ class InboxStore:
             # BLOCK 0 would wait for ever.
             command += ["BLOCK", max(1, min(block_ms, self.block_ms_max))]
         command.append("STREAMS")
-        command += [self._keys.inbox(partition) for partition in after]
+        parts = self._keys.parts
+        command += [parts[partition].inbox for partition in after]
         command += after.values()
         return command
 

@@ -177,7 +177,7 @@ def failure(error: RedisError) -> Failure:
 def text(raw: object) -> str:
     """A string from a reply; bytes that are no UTF-8 are shown escaped; nil is ''."""
     if isinstance(raw, bytes):
-        return raw.decode("utf-8", "backslashreplace")
+        return raw.decode(errors="backslashreplace")
     return "" if raw is None else str(raw)
 
 
@@ -211,6 +211,13 @@ def pairs_of(raw: object) -> list[tuple[object, object]]:
 
 def fields_of(raw: object) -> dict[str, bytes]:
     """The fields of a hash or a stream entry."""
+    if type(raw) is list:
+        # Nearly always: a flat list of bytes. Each row and each inbox entry comes by here.
+        flat = iter(raw)
+        try:
+            return {name.decode(): value for name, value in zip(flat, flat, strict=True) if type(value) is bytes}
+        except (AttributeError, ValueError):
+            pass
     return {text(name): value for name, value in pairs_of(raw) if isinstance(value, bytes)}
 
 

@@ -135,6 +135,7 @@ class Commit(msgspec.Struct):
                 if self.forget:
                     named.append(part.suspects)
             rest = [
+                len(self.applied),
                 self.execution_id,
                 self.live,
                 self.status_from,
@@ -154,7 +155,6 @@ class Commit(msgspec.Struct):
             self.now_ms,
             self.event,
             len(dels),
-            len(self.applied),
             *rest,
         ]
         if dels:

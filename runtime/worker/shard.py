@@ -328,7 +328,7 @@ class RunningShard:
         if isinstance(event, StoreTrouble):
             self._leases.hurry()
         elif isinstance(event, BatchWritten):
-            self.commits += sum(type(reply) is Committed for reply in event.replies)
+            self.commits += list(map(type, event.replies)).count(Committed)
         self._observer(event)
 
     def _tail_lost(self, partition: int) -> None:

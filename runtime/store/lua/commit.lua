@@ -6,9 +6,9 @@
 --       9.. one cmd hash for each applied command that has an outcome, and the suspects at the end, if it forgets
 --       Trailing keys from the fifth on that this commit does not use may be left out.
 -- ARGV  1 lease value  2 expected rev  3 next rev  4 commit id  5 now (ms)
---       6 event ('' = none)  7 number of deleted fields  8 number of applied commands
---       9 execution id; '' where the commit touches only the row and its events: then 10 to 14 are left out
---       10 live: keep, drop or a score  11 status before  12 status after
+--       6 event ('' = none)  7 number of deleted fields
+--       8 number of applied commands; '' where the commit touches only the row and its events: then 9 to 14 are left out
+--       9 execution id  10 live: keep, drop or a score  11 status before  12 status after
 --       13 channel that hears of the end ('' = none)
 --       14 what its suspects' fields are to be forgotten: '', i (interrupted steps), x (strikes) or xi
 --       then the deleted fields
@@ -35,12 +35,12 @@ if stored[1] ~= ARGV[2] then
   return {'CONFLICT', rev or '-1', stored[2] or ''}
 end
 
-local dels, applied, id = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local live, moved, channel, forget, deleted = 'keep', false, '', '', 10
-if id ~= '' then
-  live, moved, channel, forget, deleted = ARGV[10], ARGV[11] ~= ARGV[12], ARGV[13], ARGV[14], 15
+local applied, deleted = tonumber(ARGV[8]), 15
+local id, live, moved, channel, forget = ARGV[9], ARGV[10], ARGV[11] ~= ARGV[12], ARGV[13], ARGV[14]
+if not applied then
+  applied, deleted, live, moved, channel, forget = 0, 9, 'keep', false, '', ''
 end
-local commands = deleted + dels
+local commands = deleted + tonumber(ARGV[7])
 local first = commands + 3 * applied
 local last = #ARGV
 if (last - first) % 2 ~= 1 then
