@@ -8,7 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import history, isolation, latency, lateness, memory, recovery, report, shards, throughput, waiting
+from benchmarks import (
+    fanout,
+    history,
+    isolation,
+    latency,
+    memory,
+    recovery,
+    report,
+    retry_accuracy,
+    shards,
+    sweep,
+    throughput,
+    waiting,
+)
 from benchmarks.chart import can_draw
 from benchmarks.progress import say
 from benchmarks.result import Scale
@@ -26,14 +39,16 @@ class Benchmark:
 
 BENCHMARKS = {
     "throughput": Benchmark(throughput.run, 30),
+    "shards": Benchmark(shards.run, 25),
     "latency": Benchmark(latency.run, 10),
-    "memory": Benchmark(memory.run, 10),
-    "history": Benchmark(history.run, 15),
-    "isolation": Benchmark(isolation.run, 10),
-    "lateness": Benchmark(lateness.run, 35),
+    "retry_accuracy": Benchmark(retry_accuracy.run, 80),
     "waiting": Benchmark(waiting.run, 100),
-    "shards": Benchmark(shards.run, 30),
-    "recovery": Benchmark(recovery.run, 30),
+    "memory": Benchmark(memory.run, 15),
+    "history": Benchmark(history.run, 80),
+    "fanout": Benchmark(fanout.run, 30),
+    "isolation": Benchmark(isolation.run, 15),
+    "sweep": Benchmark(sweep.run, 150),
+    "recovery": Benchmark(recovery.run, 50),
 }
 
 
@@ -43,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {' '.join(BENCHMARKS)} (all by default)")
     parser.add_argument("--quick", action="store_true", help="show only that it works, in seconds")
     parser.add_argument("--out", type=Path, default=Path("bench-results"), metavar="DIR", help="where results go")
+    parser.add_argument("--axis", action="append", choices=sweep.AXES, help="of the sweep: only this one (repeatable)")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
@@ -53,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number, name in enumerate(names):
         left = sum(BENCHMARKS[each].seconds for each in names[number:])
         say(f"== {name} ({number + 1} of {len(names)})" + ("" if given.quick else f"; about {left:.0f} s for all"))
-        done = report.measure(BENCHMARKS[name].run, name, Scale(given.quick), BENCHMARKS[name].seconds)
+        done = report.measure(
+            BENCHMARKS[name].run, name, Scale(given.quick, given.axis or ()), BENCHMARKS[name].seconds
+        )
         report.write(given.out, done)
         print("\n".join([*report.section(done), ""]), flush=True)
     index = report.write_index(given.out, list(BENCHMARKS))

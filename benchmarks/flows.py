@@ -6,13 +6,16 @@ import asyncio
 import os
 import time
 
-from stepwell import Retry, current_step, flow, sleep, step
+from stepwell import Retry, current_step, flow, gather, sleep, step
 
-__all__ = ["ATTEMPTS", "FLOWS", "JOURNAL", "chain", "five", "stuck"]
+__all__ = ["ATTEMPTS", "BACKOFF_JITTER", "BACKOFF_SECONDS", "FLOWS", "JOURNAL", "chain", "five", "stuck"]
 
 JOURNAL = "STEPWELL_BENCH_JOURNAL"  # the file in which the steps of `takes` say when they run
 
-ATTEMPTS = 5
+ATTEMPTS = 3
+BACKOFF_SECONDS = 6.0  # so long that a crowd of 10,000 is in its backoff at once
+BACKOFF_JITTER = 0.5
+QUICK_BACKOFF_SECONDS = 0.2
 BLOB = "x" * 188  # with its quotes and key, a result of 200 bytes
 
 
@@ -32,6 +35,12 @@ def noop_apart(turn: int) -> dict[str, int]:
 async def blob(turn: int) -> dict[str, str]:
     """A step with a result of 200 bytes."""
     return {"blob": BLOB}
+
+
+@step
+async def carries(turn: int, size: int) -> str:
+    """A step with a result of so many bytes."""
+    return "x" * size
 
 
 @step(retry=Retry(base=3600, cap=7200))
@@ -94,17 +103,46 @@ async def naps(seconds: float) -> None:
     await sleep(seconds)
 
 
-@step(retry=Retry(max_attempts=ATTEMPTS, base=1, factor=1, jitter=0.5))
-async def fails() -> None:
-    """A step that succeeds at its last attempt."""
+def _fail_but_last() -> None:
     if current_step().attempt < ATTEMPTS:
         raise RuntimeError("the receiver is down")
+
+
+@step(retry=Retry(max_attempts=ATTEMPTS, base=BACKOFF_SECONDS, factor=1, jitter=BACKOFF_JITTER))
+async def fails() -> None:
+    """A step that succeeds at its last attempt."""
+    _fail_but_last()
+
+
+@step(retry=Retry(max_attempts=ATTEMPTS, base=QUICK_BACKOFF_SECONDS, factor=1, jitter=BACKOFF_JITTER))
+async def fails_soon() -> None:
+    """The same, for who only wants to see that it works."""
+    _fail_but_last()
 
 
 @flow
 async def fails_often() -> None:
     """Some retries."""
     await fails()
+
+
+@flow
+async def fails_often_soon() -> None:
+    """Some retries, soon."""
+    await fails_soon()
+
+
+@flow
+async def five_loads(size: int) -> None:
+    """Five steps with a result of so many bytes each."""
+    for turn in range(5):
+        await carries(turn, size)
+
+
+@flow
+async def fans(branches: int) -> int:
+    """As many steps at once as asked for."""
+    return len(await gather(*[noop(turn) for turn in range(branches)]))
 
 
 def _note(what: str) -> None:
@@ -137,4 +175,18 @@ async def many_naps(seconds: float) -> None:
         await takes(seconds)
 
 
-FLOWS = (five, five_apart, chain, stuck, rests, backs_off, naps, fails_often, five_naps, many_naps)
+FLOWS = (
+    five,
+    five_apart,
+    five_loads,
+    fans,
+    chain,
+    stuck,
+    rests,
+    backs_off,
+    naps,
+    fails_often,
+    fails_often_soon,
+    five_naps,
+    many_naps,
+)

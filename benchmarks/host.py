@@ -23,6 +23,7 @@ from benchmarks.pace import one_at_a_time
 from stepwell import Worker
 from stepwell.client.address import Address
 from stepwell.metrics.logs import setup_logging
+from stepwell.store.durability import parse_durability
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.control import LogSettings
 from stepwell.worker.parent import Parent
@@ -44,7 +45,7 @@ class Host:
         RuntimeError: the process ended; the message ends with its last words.
     """
 
-    def __init__(self, url: str, log: Path, settings: Mapping[str, float]) -> None:
+    def __init__(self, url: str, log: Path, settings: Mapping[str, float | str]) -> None:
         self._log = log
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
@@ -111,6 +112,8 @@ def main(url: str, settings: str, questions: TextIO, answers: TextIO) -> None:
     known = json.loads(settings)
     shards = known.pop("shards", 0)
     if shards:
+        if "durability" in known:
+            known["durability"] = parse_durability(known["durability"])
         sys.exit(_be_parent(WorkerConfig(Address(url=url), **ENDPOINT, **known), shards, questions, answers))
     with Worker(FLOWS, redis=url, **ENDPOINT, **known) as worker:
         calm_the_collector()  # as `stepwell run` does

@@ -38,6 +38,8 @@ class Load:
         self._input = msgspec.json.encode(dict(input))
         self._hash = input_hash(flow, self._input)
         self._url = url
+        self.latest = ""
+        """The execution that was created last."""
 
     def run(self, count: int, in_flight: int) -> float:
         """Let `count` executions run to their end, `in_flight` at a time; the seconds that took.
@@ -74,6 +76,7 @@ class Load:
     def _create(self, sending: Bare, ids: list[str]) -> None:
         for start in range(0, len(ids), BATCH):
             chunk = ids[start : start + BATCH]
+            self.latest = chunk[-1]
             for reply in sending.batch(pack([self._command(execution_id) for execution_id in chunk]), len(chunk)):
                 if reply != [b"CREATED"]:
                     raise RuntimeError(f"an execution could not be created: the server answered {reply!r:.200}")

@@ -1,40 +1,61 @@
-"""How much memory does an execution take that waits for its next attempt?"""
+"""How much memory does an execution take: while it waits for its next attempt, and after its end?"""
 
 from __future__ import annotations
 
 import time
 
-from benchmarks.load import Load
 from benchmarks.progress import Progress
-from benchmarks.result import Result, Row, Scale
+from benchmarks.result import Result, Row, Scale, bars
 from benchmarks.stage import Stage
 
 __all__ = ["run"]
 
 PATIENCE_SECONDS = 120.0
+BATCHES = 3
+UNIT = "bytes/execution"
+HOW = """three times 4,000 executions with three results of 200 bytes that are in memory, in a backoff of an
+hour; then three times 4,000 five-step flows that have ended. Without the streams of events, which are capped."""
 
 
 def run(scale: Scale, progress: Progress) -> Result:
-    """Executions with three results of 200 bytes, all in memory, all in a backoff of an hour."""
-    count = scale.of(10_000, 50)
+    """Executions with three results of 200 bytes, all in memory, in a backoff of an hour; then such that have ended."""
+    count, warm = scale.of(4000, 30), scale.of(1000, 10)
+    shard, waiting, ended = [], [], []
     with Stage(passivate_after=7200, max_in_memory=1_000_000) as stage:
-        load = Load(stage.url, stage.keys, stage.scripts, "stuck", {})
-        warm = scale.of(1000, 10)
+        load = stage.load("stuck")
+        progress.plan(2 * BATCHES)
         load.create(warm)
         _all_wait(stage, warm)
-        rss, memory = stage.host.rss_bytes(), stage.usage().redis_memory
-        load.create(count)
-        _all_wait(stage, warm + count)
-        grown = stage.host.rss_bytes() - rss
-        stored = stage.usage().redis_memory - memory
+        for number in range(1, BATCHES + 1):
+            progress.part(f"{count} executions begin to wait")
+            rss, stored = stage.host.rss_bytes(), _stored(stage)
+            load.create(count)
+            _all_wait(stage, warm + number * count)
+            shard.append((stage.host.rss_bytes() - rss) / count)
+            waiting.append((_stored(stage) - stored) / count)
         held = stage.host.executions() - warm
-    if held != count:
-        raise RuntimeError(f"expected {count} executions in memory, found {held}")
+        if held != BATCHES * count:
+            raise RuntimeError(f"expected {BATCHES * count} executions in memory, found {held}")
+        flows = stage.load("five")
+        flows.run(warm, 200)
+        for _ in range(BATCHES):
+            progress.part(f"{count} executions end")
+            stored = _stored(stage)
+            flows.run(count, 200)
+            ended.append((_stored(stage) - stored) / count)
+        facts = stage.facts()
     rows = [
-        Row("shard's resident memory", grown / count, "bytes/execution", "<= 6144"),
-        Row("Redis memory", stored / count, "bytes/execution"),
+        Row.of("shard's resident memory", UNIT, shard, "<= 6144"),
+        Row.of("Redis memory", UNIT, waiting),
+        Row.of("Redis memory of one that has ended, of five steps", UNIT, ended),
     ]
-    return Result("memory", (__doc__ or "").strip(), rows)
+    values = {"in the shard, waiting": shard, "in Redis, waiting": waiting, "in Redis, ended": ended}
+    chart = bars("each", "How much memory does an execution take?", UNIT, values)
+    return Result("memory", (__doc__ or "").strip(), rows, [chart], facts, how=" ".join(HOW.split()))
+
+
+def _stored(stage: Stage) -> int:
+    return stage.usage().redis_memory - stage.stream_bytes()
 
 
 def _all_wait(stage: Stage, count: int) -> None:

@@ -8,6 +8,7 @@ report = read(Path("bench-results/throughput.json"))
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ def write(folder: Path, report: Report) -> list[Path]:
     """Write the JSON file and draw the pictures, if matplotlib is there; the files' paths."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{report.name}.json"
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    _put(file, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
     files = [file]
     if can_draw():
         for chart in report.result.charts:
@@ -99,8 +100,15 @@ def read_folder(folder: Path, order: Sequence[str] = ()) -> list[Report]:
 def write_index(folder: Path, order: Sequence[str] = ()) -> Path:
     """Write `latest.md`, which shows all results of the folder."""
     file = folder / "latest.md"
-    file.write_text(markdown(read_folder(folder, order), "png" if can_draw() else "") + "\n", encoding="utf-8")
+    _put(file, (markdown(read_folder(folder, order), "png" if can_draw() else "") + "\n").encode())
     return file
+
+
+def _put(file: Path, data: bytes) -> None:
+    """Write a whole file at once: somebody may read it just now."""
+    fresh = file.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(data)
+    fresh.replace(file)
 
 
 def picture(report: Report, chart: Chart) -> str:
@@ -133,6 +141,8 @@ def section(report: Report, pictures: str = "", folder: str = "") -> list[str]:
     facts = [f"{name}: {fact}" for name, fact in report.result.facts.items()]
     versions = ", ".join(f"{name} {number}" for name, number in where.versions.items())
     lines = [f"## {report.name}", "", report.result.question, ""]
+    if report.result.how:
+        lines += [f"How: {report.result.how}", ""]
     lines += [
         f"{where.short}; {where.system}; {versions}; {'; '.join(facts)}; "
         f"load before {report.load_before:g}, after {report.load_after:g}; took {report.seconds:.0f} s.",

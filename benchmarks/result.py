@@ -100,7 +100,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to one question. `facts`: what it depends on (server, its settings, durability)."""
+    """The answer to one question. `facts`: what it depends on (server, its settings, durability); `how`: sentences."""
 
     name: str
     question: str
@@ -108,6 +108,7 @@ class Result:
     charts: Sequence[Chart] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from benchmarks.load import Load
+from functools import partial
+
 from benchmarks.progress import Progress
-from benchmarks.result import Result, Row, Scale
-from benchmarks.stage import Stage, Usage
+from benchmarks.result import Result, Row, Scale, bars
+from benchmarks.rounds import alternate
+from benchmarks.stage import Measured, Stage
+from benchmarks.throughput import IN_FLIGHT, STEPS
 
 __all__ = ["run"]
 
-STEPS = 5
-IN_FLIGHT = 200
-_Round = tuple[float, Usage]
+HOW = """the flows of `throughput`, 200 in flight for each shard, by a worker of one process and by one of two,
+five rounds in turns."""
 
 
 def run(scale: Scale, progress: Progress) -> Result:
     """Five-step flows as in `throughput`, by a worker of one process and by one of two, in turns."""
-    flows = scale.of(4000, 20)
+    flows, rounds = scale.of(4000, 20), scale.of(5, 1)
     with Stage(shards=1) as one, Stage(shards=2) as two:
-        loads = [
-            (stage, Load(stage.url, stage.keys, stage.scripts, "five", {}), n) for n, stage in ((1, one), (2, two))
-        ]
-        for _, load, shards in loads:
+        stages = {1: one, 2: two}
+        loads = {shards: stage.load("five") for shards, stage in stages.items()}
+        for shards, load in loads.items():
             load.run(scale.of(1000, 20), IN_FLIGHT * shards)
-        rounds = [[_round(stage, load, flows, shards) for stage, load, shards in loads] for _ in range(scale.of(5, 1))]
-        memory = [stage.host.rss_bytes() for stage, _, _ in loads]
-    singles, doubles = ([pair[place] for pair in rounds] for place in (0, 1))
-    steps = flows * STEPS
+
+        def measured(shards: int) -> Measured:
+            return stages[shards].measure(loads[shards], flows, IN_FLIGHT * shards, STEPS)
+
+        progress.plan(2 * rounds)
+        found = alternate({n: partial(measured, n) for n in stages}, rounds, progress, lambda n: f"{n} shards")
+        memory = {shards: stage.host.rss_bytes() / 2**20 for shards, stage in stages.items()}
+        links = {shards: stage.redis.info("clients")["connected_clients"] for shards, stage in stages.items()}
+        facts = two.facts()
+    ratios = [double.rate / single.rate for single, double in zip(found[1], found[2], strict=True)]
+    rates = {n: [each.rate for each in found[n]] for n in found}
     rows = [
-        Row.of("one shard", "steps/s", [steps / seconds for seconds, _ in singles]),
-        Row.of("two shards", "steps/s", [steps / seconds for seconds, _ in doubles], ">= 15000"),
-        Row.of("two shards / one", "", [single[0] / double[0] for single, double in rounds], ">= 1.5"),
-        Row.of("one shard: CPU", "ms/step", [used.shard_cpu / steps * 1000 for _, used in singles]),
-        Row.of("two shards: CPU of both", "ms/step", [used.shard_cpu / steps * 1000 for _, used in doubles]),
-        Row.of("two shards: Redis CPU", "ms/step", [used.redis_cpu / steps * 1000 for _, used in doubles]),
-        Row("one shard and its parent: resident memory", memory[0] / 2**20, "MiB"),
-        Row("two shards and their parent: resident memory", memory[1] / 2**20, "MiB"),
+        Row.of("two shards", "steps/s", rates[2], ">= 15000"),
+        Row.of("one shard", "steps/s", rates[1]),
+        Row.of("two shards / one", "", ratios, ">= 1.5"),
+        Row.of("one shard: CPU", "ms/step", [each.shard_ms for each in found[1]]),
+        Row.of("two shards: CPU of both", "ms/step", [each.shard_ms for each in found[2]]),
+        Row.of("two shards: Redis CPU", "ms/step", [each.redis_ms for each in found[2]]),
+        Row("one shard and its parent: resident memory", memory[1], "MiB"),
+        Row("two shards and their parent: resident memory", memory[2], "MiB"),
+        Row("connections to Redis that a second shard adds", links[2] - links[1], "connections"),
     ]
-    return Result("shards", (__doc__ or "").strip(), rows)
-
-
-def _round(stage: Stage, load: Load, flows: int, shards: int) -> _Round:
-    before = stage.usage()
-    seconds = load.run(flows, IN_FLIGHT * shards)
-    return seconds, stage.usage().since(before)
+    values = {"one shard": rates[1], "two shards": rates[2]}
+    chart = bars("rate", "How many steps a second do two shards run?", "steps/s", values)
+    return Result("shards", (__doc__ or "").strip(), rows, [chart], facts, how=" ".join(HOW.split()))

@@ -16,14 +16,16 @@ from typing import Any, Self
 import redis
 
 from benchmarks.host import Host
+from benchmarks.load import Load
 from stepwell.store.connect import connect
 from stepwell.store.embedded import EmbeddedServer
 from stepwell.store.keys import Keys
 from stepwell.store.scripts import Scripts
 
-__all__ = ["Stage", "Usage", "count"]
+__all__ = ["Measured", "Stage", "Usage", "count", "server_facts"]
 
-OURS = frozenset({"info", "config|get", "zcard"})  # what the meters themselves send
+OURS = frozenset({"info", "config|get", "config|set", "zcard"})  # what the meters themselves send
+SHOWN = ("appendonly", "appendfsync", "maxmemory-policy", "save", "io-threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,39 @@ class Usage:
         return Usage(**pairs)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a load took and used."""
+
+    executions: int
+    steps: int
+    seconds: float
+    used: Usage
+
+    @property
+    def rate(self) -> float:
+        """Steps a second."""
+        return self.steps / self.seconds
+
+    @property
+    def shard_ms(self) -> float:
+        """CPU of the shards, ms a step."""
+        return self.used.shard_cpu / self.steps * 1000
+
+    @property
+    def redis_ms(self) -> float:
+        """CPU of the server, ms a step."""
+        return self.used.redis_cpu / self.steps * 1000
+
+
 class Stage:
-    """Server and worker in a directory that is removed afterwards. AOF everysec, metrics and logs on.
+    """Server and worker in a directory that is removed afterwards. AOF, metrics and logs on.
 
     One shard in the worker's own process; with `shards` among the `settings`, so many processes under a parent.
+    `appendfsync` is the server's setting.
     """
 
-    def __init__(self, **settings: float) -> None:
+    def __init__(self, appendfsync: str = "everysec", **settings: float | str) -> None:
         self._settings = settings
         self._dir = Path(tempfile.mkdtemp(prefix="stepwell-bench-"))
         try:
@@ -65,6 +93,7 @@ class Stage:
         self.keys = Keys()
         self.scripts = Scripts()
         self.redis: redis.Redis = connect(self.url, client_name="stepwell-bench")
+        self.redis.config_set("appendfsync", appendfsync)
         self._inner = frozenset(
             name.lower() for text in self.scripts.sources.values() for name in re.findall(r"redis\.call\('(\w+)'", text)
         )
@@ -109,6 +138,24 @@ class Stage:
             scripts=calls.get("evalsha", 0),
         )
 
+    def load(self, flow: str, **input: object) -> Load:
+        """What starts executions of a flow with this input."""
+        return Load(self.url, self.keys, self.scripts, flow, input)
+
+    def measure(self, load: Load, executions: int, in_flight: int, steps: int) -> Measured:
+        """Run a load to its end, each execution of so many steps, and read the meters before and after."""
+        before = self.usage()
+        seconds = load.run(executions, in_flight)
+        return Measured(executions, executions * steps, seconds, self.usage().since(before))
+
+    def facts(self) -> dict[str, str]:
+        """What server that is, and what is promised."""
+        return server_facts(self.redis) | {"durability": str(self._settings.get("durability", "relaxed"))}
+
+    def stream_bytes(self) -> int:
+        """Memory of the streams of events, which are capped."""
+        return sum([self.redis.memory_usage(part.events, samples=0) or 0 for part in self.keys.parts])
+
     def count(self, status: str) -> int:
         """Executions of a status."""
         return count(self.redis, self.keys, status)
@@ -137,6 +184,20 @@ class Stage:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def server_facts(client: redis.Redis) -> dict[str, str]:
+    """Kind, version and settings of a server, for a result's facts."""
+    info: dict[str, Any] = client.info("server")
+    kind, version = ("Valkey", info.get("valkey_version")) if "valkey_version" in info else ("Redis", None)
+    settings: dict[str, str] = client.config_get(*SHOWN)
+    known = {_text(name): _text(value) for name, value in settings.items()}
+    shown = ", ".join(f"{name} {known[name] or 'off'}" for name in SHOWN if name in known)
+    return {"server": f"{kind} {version or info['redis_version']}, unix socket", "settings": shown}
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def count(client: redis.Redis, keys: Keys, status: str) -> int:
