@@ -108,8 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not found:
         parser.error(f"no benchmark is in both {given.a} and {given.b}")
     for side, reports in (("A", a), ("B", b)):
-        for where in sorted({report.environment.short for report in reports}):
-            print(f"{side}: {where}")
+        dates = sorted(report.environment.date for report in reports)
+        for where in sorted({report.environment.machine for report in reports}):
+            print(f"{side}: {dates[0]} to {dates[-1]}, {where}")
     for warning in warnings(a, b):
         print(f"beware: {warning}")
     print("", *table(found), "", sep="\n")

@@ -34,10 +34,15 @@ class Environment:
     dirty: bool
 
     @property
+    def machine(self) -> str:
+        """Machine, Python and commit in a few words."""
+        memory = f"{self.memory_bytes / 2**30:.0f} GB"
+        return f"{self.cores} cores of {self.cpu}, {memory}, {self.python}, commit {self.code}"
+
+    @property
     def short(self) -> str:
         """Date and machine, for the subtitle of a picture."""
-        memory = f"{self.memory_bytes / 2**30:.0f} GB"
-        return f"{self.date}, {self.cores} cores of {self.cpu}, {memory}, {self.python}, commit {self.code}"
+        return f"{self.date}, {self.machine}"
 
     @property
     def code(self) -> str:

@@ -48,7 +48,9 @@ class Row:
 
     @classmethod
     def of(cls, measure: str, unit: str, values: Sequence[float], aim: str = "") -> Self:
-        """The median of what was measured several times."""
+        """The median of what was measured several times. (One value has no range.)"""
+        if len(values) == 1:
+            return cls(measure, values[0], unit, aim)
         return cls(measure, statistics.median(values), unit, aim, min(values), max(values))
 
     @property
