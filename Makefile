@@ -12,7 +12,7 @@ SOURCES := runtime actors metrics tests benchmarks examples
 REAPED := $(BIN)/python tests/reaper.py $(BIN)/python
 FAST := $(wildcard tests/unit tests/conformance tests/sim tests/docs tests/test_*.py)
 
-.PHONY: help demo test test-mutants test-system bench lint clean
+.PHONY: help demo test test-mutants test-system bench bench-compare lint clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,7 +21,8 @@ help:
 	@echo "make test-mutants every fault of docs/pains.md, put into a copy of the product, must turn a test red"
 	@echo "make test-system  real processes and servers, conformance on every Redis found"
 	@echo "make lint         ruff, mypy --strict, the typing ratchet, import layers"
-	@echo "make bench        speed and memory, as JSON and a table"
+	@echo "make bench        speed and memory: JSON, pictures, a page (NAMES=\"throughput latency\" for some)"
+	@echo "make bench-compare A=before B=after   two result folders or files: is anything slower?"
 
 demo: .venv/ready
 	@$(BIN)/stepwell demo
@@ -43,6 +44,9 @@ test-system: .venv/ready .venv/redis62 .venv/bench
 # make bench NAMES="throughput latency" BENCH_ARGS=--quick
 bench: .venv/bench
 	@$(BIN)/python -m benchmarks $(NAMES) $(BENCH_ARGS)
+
+bench-compare: .venv/ready
+	@$(BIN)/python -m benchmarks.compare $(A) $(B) $(BENCH_ARGS)
 
 # mypy and import-linter see the package as it installs: one tree of links, so new files are seen at once.
 lint: .venv-lint/ready

@@ -43,11 +43,14 @@ def run(scale: Scale, progress: Progress) -> Result:
             stored = _stored(stage)
             flows.run(count, 200)
             ended.append((_stored(stage) - stored) / count)
+        events = sum(stage.redis.xlen(part.events) for part in stage.keys.parts)
+        event_bytes = stage.stream_bytes() / events
         facts = stage.facts()
     rows = [
         Row.of("shard's resident memory", UNIT, shard, "<= 6144"),
         Row.of("Redis memory", UNIT, waiting),
         Row.of("Redis memory of one that has ended, of five steps", UNIT, ended),
+        Row("Redis memory of an event in a stream", event_bytes, "bytes/event"),
     ]
     values = {"in the shard, waiting": shard, "in Redis, waiting": waiting, "in Redis, ended": ended}
     chart = bars("each", "How much memory does an execution take?", UNIT, values)

@@ -21,7 +21,22 @@ from benchmarks.environment import Environment, environment, load
 from benchmarks.progress import Progress
 from benchmarks.result import Chart, Result, Row, Scale
 
-__all__ = ["FORMAT", "Report", "markdown", "measure", "read", "read_folder", "section", "table", "write", "write_index"]
+__all__ = [
+    "FORMAT",
+    "Report",
+    "amount",
+    "markdown",
+    "measure",
+    "overview",
+    "picture",
+    "read",
+    "read_folder",
+    "section",
+    "subtitle",
+    "table",
+    "write",
+    "write_index",
+]
 
 FORMAT = 1
 QUICK = "A quick run: it shows that everything works, its numbers mean nothing."
@@ -126,13 +141,19 @@ def markdown(reports: Sequence[Report], pictures: str = "", folder: str = "") ->
     lines = ["# Benchmarks", ""]
     if any(report.quick for report in reports):
         lines += [QUICK, ""]
-    lines += ["| benchmark | question | answer |", "|---|---|---|"]
-    for report in reports:
-        row = report.result.rows[0]
-        lines.append(f"| [{report.name}](#{report.name}) | {report.result.question} | {row.measure}: {amount(row)} |")
+    lines += overview(reports)
     for report in reports:
         lines += ["", *section(report, pictures, folder)]
     return "\n".join(lines)
+
+
+def overview(reports: Sequence[Report]) -> list[str]:
+    """A line for each: its question, and its first row as the answer."""
+    lines = ["| benchmark | question | answer |", "|---|---|---|"]
+    for report in reports:
+        row = report.result.rows[0]
+        lines.append(f"| [{report.name}](#{report.name}) | {report.result.question} | {row.measure}: {amount(row)} |")
+    return lines
 
 
 def section(report: Report, pictures: str = "", folder: str = "") -> list[str]:
