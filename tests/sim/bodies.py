@@ -47,6 +47,8 @@ class Run:
     shard: str
     epoch: int
     ended_ms: int | None = None
+    value: bytes | None = None  # what it returned, as JSON
+    error: tuple[str, str] | None = None  # type and message of what it raised
 
 
 class Ledger:
@@ -247,4 +249,8 @@ class SimRunner:
         run = body_of(attempt).run
         if run is not None:
             run.ended_ms = self._clock.now_ms()
+            if isinstance(outcome, StepDone):
+                run.value = outcome.value
+            else:
+                run.error = (outcome.error.type, outcome.error.message)
         self._attempts.finish(attempt, outcome)

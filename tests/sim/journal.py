@@ -48,11 +48,15 @@ class SimLink(Link):
 
 @dataclass
 class Sent:
-    """One sending of a request. `reply` is None where the sender never heard of it; `done`: the server did it."""
+    """One sending of a request. `reply` is None where the sender never heard of it; `done`: the server did it.
+
+    `truth` is what the server answered, heard or not; None where it was not asked.
+    """
 
     request: Request
     reply: Reply | None
     done: bool
+    truth: Reply | None = None
 
 
 class Journal(SimLink):
@@ -84,7 +88,7 @@ class Journal(SimLink):
             assert reply is not None
             assert not isinstance(reply, str)
             replies.append(reply)
-            self.sent.append(Sent(request, None if lost else reply, done))
+            self.sent.append(Sent(request, None if lost else reply, done, reply if done else None))
         if lost:
             raise LinkDown("cut before the reply came, on purpose")
         return replies

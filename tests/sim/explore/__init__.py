@@ -1,0 +1,1 @@
+"""The deterministic simulation: `python -m sim.explore` (see docs/simulation.md)."""

@@ -1,0 +1,89 @@
+"""The model: what generated flows must have done, whatever the weather, computed by rules of its own.
+
+It is told what was started and sent (`started`, `sent`); `check(world)` looks at the world and raises AssertionError
+where it is none that this allows. What chance decides (a timeout or the signal, a cancel or the result) is taken from
+the record, and everything else has to fit it.
+
+`lossy`: the server has lost writes that no living shard could bring back: commands and starts may be gone, steps of
+that time may have run again. Keys, results, budgets and ends must be right even so. `exact`: all clocks agree, so times
+can be compared.
+"""
+
+from __future__ import annotations
+
+from sim.explore.history import Command, History, take
+from sim.explore.judging import TERMINAL, Verdict, expect, refusals
+from sim.explore.plans import Plan
+from sim.harness import World
+
+
+class Model:
+    """See the module's docstring."""
+
+    def __init__(self, *, lossy: bool = False, exact: bool = True) -> None:
+        self.lossy = lossy
+        self.exact = exact
+        self.plans: dict[str, Plan] = {}
+        self.commands: dict[str, Command] = {}
+        self.doubtful: set[str] = set()  # starts that may never have come to the server
+
+    def started(self, execution_id: str, plan: Plan) -> None:
+        """It was started, or will be: its entry is in the ingress."""
+        self.plans.setdefault(execution_id, plan)
+
+    def sent(self, command: Command) -> None:
+        """A command was sent; once more, if it is known. What is not `sure` may never have come to the server."""
+        known = self.commands.setdefault(command.command_id, command)
+        known.sure = known.sure or command.sure
+
+    def history(self, world: World) -> History:
+        """What the world shows now."""
+        known = {name: plan for name, plan in self.plans.items() if name not in self.doubtful or world.row(name)}
+        return take(world, known, self.commands, self.lossy, self.exact)
+
+    def check(self, world: World, *, over: bool = True) -> None:
+        """Compare the world with what must have happened. `over`: nothing is left to do, all has to have ended."""
+        judge(self.history(world), over=over)
+
+
+def judge(history: History, *, over: bool = True) -> None:
+    """The rules. Raises AssertionError with a sentence."""
+    for execution_id in history.plans:
+        record = history.records.get(execution_id)
+        if record is None:
+            expect(history.lossy or not over, execution_id, "an execution", "none")
+            continue
+        Verdict(history, record).judge()
+        listed = history.listed.get(execution_id, [])
+        expect(listed == [record.status], f"{execution_id}: the lists that it is on", [record.status], listed)
+        if over:
+            expect(record.status in TERMINAL, f"{execution_id}: its status when all is over", "an end", record.status)
+    for execution_id in history.listed:
+        expect(execution_id in history.plans, f"{execution_id}: on the lists", "nobody started it", "it is there")
+    for execution_id in history.bodies:
+        expect(execution_id in history.plans, f"{execution_id}: bodies", "nobody started it", "some ran")
+    _commands(history, over)
+
+
+def _commands(history: History, over: bool) -> None:
+    """Each had its effect once, or is a dead letter with a reason, or (not `over`) waits."""
+    for command in history.commands:
+        what = f"{command.execution_id}: command {command.command_id} ({command.kind})"
+        made = command.applications
+        if not history.lossy:
+            expect(len(made) < 2, f"{what}: effects", "one", made)
+        if over and not history.lossy:
+            expect(made or command.buried or not command.sure, what, "an outcome or a dead letter", "neither")
+        if command.buried and not made:
+            known = command.execution_id in history.plans and command.kind in ("signal", "cancel", "retry")
+            expect(not known or history.lossy or _strange(command), f"{what}: a dead letter", "none", command.buried)
+        if made and not made[0].applied:
+            for why, held in refusals(command):
+                expect(held, f"{what}: refused", why, made[0])
+    if over:
+        expect(not history.inbox, "the inboxes when all is over", "nothing", history.inbox)
+
+
+def _strange(command: Command) -> bool:
+    """Reasons to bury a command to a known execution: it came before the start, or the row was closed."""
+    return any(text in command.buried for text in ("there is no execution", "is parked, and its row was not read"))
