@@ -50,7 +50,7 @@ class Audit:
     def _check_row(self, cp: Checkpoint, fields: dict[str, bytes]) -> None:
         name = cp.execution_id
         assert not (cp.terminal and cp.open), f"{name} has ended with {sorted(cp.open)} open"
-        score = self._world.client.zscore(self._world.keys.live(self._world.keys.partition_of(name)), name)
+        score = self._score(name)
         expected = live_score(cp)
         if cp.status != QUEUED:
             assert (score is None) == (expected == "drop"), f"{name}: live score {score}, expected {expected}"
@@ -79,12 +79,12 @@ class Audit:
         """It has a command, a timer or a running step; or it waits for a signal; or a sweep will find it."""
         if has_mail or cp.status == QUEUED:
             return
-        owner = self._world.client.get(self._world.keys.lease(self._world.keys.partition_of(cp.execution_id)))
+        owner = self._owner(self._world.keys.partition_of(cp.execution_id))
         for shard in self._world.shards:
             lease = shard.holdings.lease(self._world.keys.partition_of(cp.execution_id))
             actor = shard.actor(cp.execution_id)
             # What one has in memory that lost the partition, and does not know it yet, is nobody's business.
-            if actor is not None and lease is not None and lease.encode() == owner:
+            if actor is not None and lease is not None and lease == owner:
                 if shard.mirror.idle and not shard.mirror._fenced:
                     self._check_actor(cp, shard)
                 return
@@ -109,6 +109,19 @@ class Audit:
             else:
                 assert op.kind == "signal", what
 
+    # What the server holds.
+
+    def _score(self, execution_id: str) -> float | None:
+        live = self._world.keys.live(self._world.keys.partition_of(execution_id))
+        score: float | None = self._world.client.zscore(live, execution_id)
+        return score
+
+    def _owner(self, partition: int) -> str:
+        return (self._world.client.get(self._world.keys.lease(partition)) or b"").decode()
+
+    def _granted(self, partition: int) -> str:
+        return (self._world.client.get(self._world.keys.epoch(partition)) or b"").decode()
+
     # When a body begins.
 
     def body_begins(self, run: Run) -> None:
@@ -130,14 +143,17 @@ class Audit:
             assert run.attempt in (last.attempt, last.attempt + 1), f"{what} came after attempt {last.attempt}"
             alive = last.shard in {shard.name for shard in self._world.shards}
             # Whoever lost a partition against its will may not know it yet: it can write nothing, its bodies run on.
-            epoch = self._world.client.get(self._world.keys.epoch(self._world.keys.partition_of(run.execution_id)))
-            handed_over = last.epoch == run.epoch or epoch == f"{run.epoch}|clean".encode()
+            epoch = self._granted(self._world.keys.partition_of(run.execution_id))
+            handed_over = last.epoch == run.epoch or epoch == f"{run.epoch}|clean"
             alone = last.ended_ms is not None or not alive or not handed_over
             assert alone, f"{what} began while attempt {last.attempt} ran"
-        attempt, due_at = self._due.get(key, (0, 0))
+        self._check_due(run, what)
+        self._latest[key] = run
+
+    def _check_due(self, run: Run, what: str) -> None:
+        attempt, due_at = self._due.get((run.execution_id, run.path), (0, 0))
         if attempt + 1 == run.attempt and run.execution_id not in self._world.hurried:
             assert run.at_ms >= due_at, f"{what} began {due_at - run.at_ms} ms before it was due"
-        self._latest[key] = run
 
     def _read_events(self) -> None:
         for event in self._world.events[self._seen_events :]:

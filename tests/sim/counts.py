@@ -15,7 +15,7 @@ from stepwell.core.status import QUEUED
 def check_counts(world: World) -> None:
     """To be one of a world's `checks`."""
     for shard in world.shards:
-        _check_shard(shard)
+        check_shard(shard)
 
 
 def check_all_is_over(world: World) -> None:
@@ -56,7 +56,8 @@ def singleton(shard: SimShard, name: str) -> object:
     return next(cell.actor for cell in shard.scheduler._living if cell.name == name)
 
 
-def _check_shard(shard: SimShard) -> None:
+def check_shard(shard: SimShard) -> None:
+    """The same of one shard."""
     of = dispatcher(shard)
     admission, routes = of._admission, of._routes
     busy = Counter(route.flow for route in routes.values() if route.busy)

@@ -155,7 +155,7 @@ class World:
 
     def post_mortem(self, shard: SimShard) -> None:
         """What a parent does once its shard is dead: its box is read, its leases are freed, its siblings hurry."""
-        report = shard.box.report(self.clock.monotonic() + self.hangs)
+        report = shard.box.report(shard.clock.monotonic() + self.hangs)
         self.findings.append(examine(self.client, self.keys, self.scripts, shard.host, report, shard.shard_id))
         for each in self.shards:
             if worker_of(each.shard_id) == worker_of(shard.shard_id):
@@ -193,8 +193,15 @@ class World:
         """Put a command into the inbox of its execution; its id."""
         self._commands += 1
         command_id = command_id or f"cmd-{self._commands}"
-        partition = self.keys.partition_of(execution_id)
-        entry: dict[str, str | bytes | int] = {
+        entry = self.entry(kind, execution_id, data, command_id, **fields)
+        InboxStore(self.client, self.keys, self.scripts).send(self.keys.partition_of(execution_id), entry)
+        return command_id
+
+    def entry(
+        self, kind: str, execution_id: str, data: object, command_id: str, **fields: str | bytes
+    ) -> dict[str, str | bytes | int]:
+        """A command as it stands in an inbox."""
+        return {
             "type": kind,
             "execution": execution_id,
             "command": command_id,
@@ -203,8 +210,6 @@ class World:
             "v": COMMAND_FORMAT,
             **fields,
         }
-        InboxStore(self.client, self.keys, self.scripts).send(partition, entry)
-        return command_id
 
     def retry(self, execution_id: str) -> str:
         self.hurried.add(execution_id)
@@ -344,10 +349,11 @@ class SimShard:
         parent: str = "",
         reads: int = FORMAT,
         slews: bool = False,
+        clock: SystemClock | None = None,
     ) -> None:
         limits = Limits(running=max_running) if limits is None else limits
         self.world = world
-        self.clock = shard_clock(world.clock) if slews else world.clock
+        self.clock = clock or (shard_clock(world.clock) if slews else world.clock)
         self.name = f"inc{number}"
         self.host = f"host,boot,{number},1"
         self.shard_id = shard_id or f"w{self.name}"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Literal
 
 import redis
+from redis.exceptions import RedisError
+from sim.dying import ShardDied
 
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link, LinkDown
@@ -18,6 +21,11 @@ Verdict = Literal["down", "lost"] | Reply | None
 Judge = Callable[[Request], Verdict]
 
 
+Fate = Literal["", "cut", "lost", "torn", "repeated", "dies before", "dies after"]
+"""Of one exchange: it is as usual; the connection breaks before it, after it, or in its middle; it is done twice; the
+process dies before or after it."""
+
+
 class Weather:
     """What happens to all links of a simulation: `down` breaks every exchange, `lose` swallows replies by name."""
 
@@ -25,6 +33,13 @@ class Weather:
         self.down = False
         self.lose: set[str] = set()
         self.exchanges = 0
+
+    def fate(self, link: str, commands: Sequence[Command]) -> Fate:
+        """Asked once for each exchange of each link."""
+        if link in self.lose:
+            self.lose.discard(link)
+            return "lost"
+        return ""
 
 
 class SimLink(Link):
@@ -34,16 +49,30 @@ class SimLink(Link):
         super().__init__(client, keys, scripts)
         self._weather = weather
         self._name = name
+        self.answered: list[object] = []
+        """What the server has answered to the last exchange, whether it was heard or not."""
 
     def _round_trip(self, commands: Sequence[Command]) -> list[object]:
+        self.answered = []
         if self._weather.down:
             raise LinkDown("no connection to Redis: the simulation says so")
+        fate = self._weather.fate(self._name, commands)
+        if fate == "cut":
+            raise LinkDown("the connection to Redis broke before anything was sent, on purpose")
+        if fate == "dies before":
+            raise ShardDied
         self._weather.exchanges += 1
-        raws = super()._round_trip(commands)
-        if self._name in self._weather.lose:
-            self._weather.lose.discard(self._name)
+        self.answered = raws = self._carry(commands[: len(commands) // 2] if fate == "torn" else commands)
+        if fate == "repeated":
+            raws = self._carry(commands)
+        if fate == "dies after":
+            raise ShardDied
+        if fate in ("torn", "lost"):
             raise LinkDown("the connection to Redis broke: the reply was lost on purpose")
         return raws
+
+    def _carry(self, commands: Sequence[Command]) -> list[object]:
+        return super()._round_trip(commands)
 
 
 @dataclass
@@ -79,7 +108,11 @@ class Journal(SimLink):
             self.sent += [Sent(request, None, False) for request in requests]
             raise LinkDown("cut before it was sent, on purpose")
         live = [request for request, verdict in zip(requests, verdicts, strict=True) if verdict in (None, "lost")]
-        answers = iter(super().execute(live))
+        try:
+            answers = iter(super().execute(live))
+        except (LinkDown, ShardDied):
+            self.sent += [self._unheard(request, raw) for request, raw in zip_longest(live, self.answered)]
+            raise
         lost = "lost" in verdicts
         replies: list[Reply] = []
         for request, verdict in zip(requests, verdicts, strict=True):
@@ -92,6 +125,12 @@ class Journal(SimLink):
         if lost:
             raise LinkDown("cut before the reply came, on purpose")
         return replies
+
+    @staticmethod
+    def _unheard(request: Request, raw: object) -> Sent:
+        if raw is None or isinstance(raw, RedisError):
+            return Sent(request, None, False)
+        return Sent(request, None, True, request.parse(raw))
 
 
 def is_write(request: Request) -> bool:

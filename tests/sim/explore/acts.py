@@ -1,0 +1,342 @@
+"""What happens at a beat: users, time, and everything that can go wrong.
+
+Each act returns what it did, in words; nothing where there was nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from sim.explore.world import LINKS, ExploredShard
+from sim.journal import Fate
+
+from stepwell.actors import messages as m
+from stepwell.core.limits import PASSIVATE_LEAST, Limits
+from stepwell.store.replies import Refused
+
+if TYPE_CHECKING:
+    from sim.explore.run import Exploration
+
+Act = Callable[["Exploration"], str]
+
+NAMES: Final = ("a/0", "a/1", "b/0", "c/0")
+REFUSED: Final = Refused("loading the dataset in memory", "LOADING")
+
+
+# Users.
+
+
+def start(run: Exploration) -> str:
+    return run.users.start(run.chance)
+
+
+def burst(run: Exploration) -> str:
+    return "; ".join(filter(None, [run.users.start(run.chance) for _ in range(run.chance.randint(2, 5))]))
+
+
+def signal(run: Exploration) -> str:
+    return run.users.signal(run.chance)
+
+
+def cancel(run: Exploration) -> str:
+    return run.users.cancel(run.chance)
+
+
+def retry(run: Exploration) -> str:
+    return run.users.retry(run.chance)
+
+
+def again(run: Exploration) -> str:
+    return run.users.again(run.chance)
+
+
+# Time.
+
+
+def nothing(run: Exploration) -> str:
+    if run.world.weather.down:
+        run.world.weather.down = False
+        return "Redis is back"
+    return ""
+
+
+def rest(run: Exploration) -> str:
+    run.world.settle()
+    return "all rest"
+
+
+def pass_time(run: Exploration) -> str:
+    seconds = run.chance.choice([0.01, 0.3, 1.0, 2.5, 6.0, 12.0, 45.0])
+    run.world.run_for(seconds)
+    return f"{seconds:g} s pass"
+
+
+def jump(run: Exploration) -> str:
+    """To the next instant at which something is due, without letting it happen."""
+    world = run.world
+    due = world.next_due()
+    if due is None or due > world.clock.monotonic() + 100:
+        return ""
+    world.clock.advance_to(max(due, world.clock.monotonic()))
+    return "the next due instant"
+
+
+# Shards that come and go.
+
+
+def join(run: Exploration) -> str:
+    world = run.world
+    taken = {shard.shard_id for shard in (*world.shards, *world.frozen)}
+    free = [name for name in NAMES if name not in taken]
+    if not free or len(world.shards) >= (3 if world.setting.sharing else 1) or world.weather.down:
+        return ""
+    chance = run.chance
+    limits = Limits(
+        running=chance.choice([1, 2, 3, 1000, 1000]),
+        steps=chance.choice([1, 2, 1000, 1000]),
+        in_memory=chance.choice([1, 3, 1000, 1000]),
+        passivate_after=chance.choice([PASSIVATE_LEAST, 30]),
+    )
+    shard = world.shard(shard_id=chance.choice(free), limits=limits, ingress=True)
+    return f"shard {shard!r} joins ({limits.running} run, {limits.steps} steps, {limits.in_memory} in memory)"
+
+
+def leave(run: Exploration) -> str:
+    staying = run.staying()
+    if len(staying) < 2 and (run.world.setting.gentle or not staying):
+        return ""
+    shard = run.chance.choice(staying)
+    shard.leave()
+    run.leaving.append(shard)
+    return f"shard {shard!r} leaves: it hands over what it has"
+
+
+def crash(run: Exploration) -> str:
+    shard = _some_shard(run)
+    if shard is None:
+        return ""
+    run.world.crash(shard)
+    return f"shard {shard!r} crashes" + ("; its parent has read its black box" if run.world.parents else "")
+
+
+def machine_dies(run: Exploration) -> str:
+    """Nobody can see that it is dead: its leases lapse."""
+    if not run.world.setting.sharing:
+        return crash(run)
+    shard = _some_shard(run)
+    if shard is None:
+        return ""
+    world = run.world
+    parents, world.parents = world.parents, False
+    world.crash(shard)
+    world.parents = parents
+    world.dead_hosts.discard(shard.host)
+    return f"the machine of shard {shard!r} dies"
+
+
+def dies_in_a_turn(run: Exploration) -> str:
+    run.world.doomed = True
+    return "the next shard that takes a turn dies in it"
+
+
+def freeze(run: Exploration) -> str:
+    shard = _some_shard(run)
+    if shard is None or not run.world.setting.sharing:
+        return ""
+    run.world.freeze(shard)
+    return f"shard {shard!r} freezes"
+
+
+def thaw(run: Exploration) -> str:
+    world = run.world
+    if not world.frozen or len(world.shards) >= 3:
+        return ""
+    shard = run.chance.choice(world.frozen)
+    world.thaw(shard)
+    return f"shard {shard!r} goes on"
+
+
+# Slow ones.
+
+
+def slow(run: Exploration) -> str:
+    shard = _some_shard(run)
+    if shard is None:
+        return ""
+    if shard.slow:
+        shard.slow.clear()
+        return f"all actors of {shard!r} get their turns again"
+    names = [":dispatcher", ":supervisor", ":healer", *shard.in_memory, *shard.in_memory]
+    name = run.chance.choice(names)
+    shard.slow.add(name)
+    return f"{name} in {shard!r} gets no turns"
+
+
+def slow_part(run: Exploration) -> str:
+    shard = _some_shard(run)
+    if shard is None:
+        return ""
+    if shard.paused:
+        shard.paused.clear()
+        return f"all threads of {shard!r} get their turns again"
+    part = run.chance.choice(["mirror", "mirror", "reader", "leases", "ingress"])
+    shard.paused.add(part)
+    return f"the {part} thread of {shard!r} gets no turns"
+
+
+# Connections.
+
+
+def _break(fate: Fate, said: str) -> Act:
+    def act(run: Exploration) -> str:
+        link = run.chance.choice(["mirror", "mirror", *LINKS])
+        after = run.chance.choice([0, 0, 1, 2, 5])
+        run.world.weather.doom(link, fate, after)
+        return f"{said} on the {link} link, after {after} more exchanges" if after else f"{said} on the {link} link"
+
+    return act
+
+
+def dies_at_a_commit(run: Exploration) -> str:
+    fate: Fate = run.chance.choice(["dies before", "dies after"])
+    after = run.chance.choice([0, 0, 0, 1, 2, 4])
+    run.world.weather.doom("mirror", fate, after)
+    return f"a shard {fate} it has sent its next batch" if not after else f"a shard {fate} its batch number {after + 1}"
+
+
+def down(run: Exploration) -> str:
+    run.world.weather.down = not run.world.weather.down
+    return "Redis is away" if run.world.weather.down else "Redis is back"
+
+
+def refused(run: Exploration) -> str:
+    shard = _some_shard(run)
+    if shard is None:
+        return ""
+    left = run.chance.choice([1, 2, 5])
+
+    def judge(_request: object) -> Refused | None:
+        nonlocal left
+        left -= 1
+        return REFUSED if left >= 0 else None
+
+    shard.judge(judge)
+    return f"Redis refuses the next {left} requests of {shard!r}"
+
+
+def forgotten_scripts(run: Exploration) -> str:
+    run.world.server.script_cache.clear()
+    return "Redis has forgotten all scripts"
+
+
+def lost_lease(run: Exploration) -> str:
+    world = run.world
+    part = run.chance.choice(world.keys.parts)
+    if not world.client.delete(part.lease):
+        return ""
+    run.promises.lost_leases = True
+    return f"the lease of partition {part.number} vanishes"
+
+
+# Actors.
+
+
+def out_of_memory(run: Exploration) -> str:
+    return _tell_some(run, m.Passivate(), "is asked to leave memory")
+
+
+def broken_actor(run: Exploration) -> str:
+    return _tell_some(run, "nonsense", "fails and is built anew")
+
+
+def _tell_some(run: Exploration, message: object, said: str) -> str:
+    shard = _some_shard(run)
+    if shard is None or not shard.in_memory:
+        return ""
+    name = run.chance.choice(shard.in_memory)
+    ref = shard.ref(name)
+    if ref is None:
+        return ""
+    ref.tell(message)
+    return f"{name} in {shard!r} {said}"
+
+
+# The server's memory and clock.
+
+
+def clock_step(run: Exploration) -> str:
+    ms = run.chance.choice([-9_000, -5_000, -300, 300, 5_000, 3_600_000])
+    if not run.world.setting.drifts:
+        return ""
+    run.world.stepped_ms += ms
+    run.world.forwards = run.world.forwards or ms > 0
+    run.promises.lost_leases = True
+    return f"the clock of Redis steps by {ms} ms"
+
+
+def mark(run: Exploration) -> str:
+    run.tail.mark()
+    return ""
+
+
+def lost_second(run: Exploration) -> str:
+    losses = run.tail.losses
+    run.tail.lose(run.chance.choice([0.5, 1.0, 2.0]))
+    if run.tail.losses == losses:
+        return ""
+    run.world.clock.advance(0.002)  # no entry that comes from now on gets the id of one that is lost
+    run.forgot()
+    return "Redis loses its last second"
+
+
+def failover(run: Exploration) -> str:
+    said = lost_second(run)
+    if not said:
+        return ""
+    for link in LINKS:
+        run.world.weather.doom(link, "cut")
+    return "a replica takes over that had not got the last second; all connections break"
+
+
+def _some_shard(run: Exploration) -> ExploredShard | None:
+    shards = run.shards()
+    return run.chance.choice(shards) if shards else None
+
+
+ACTS: Final[dict[str, Act]] = {
+    "start": start,
+    "burst": burst,
+    "signal": signal,
+    "cancel": cancel,
+    "retry": retry,
+    "again": again,
+    "nothing": nothing,
+    "rest": rest,
+    "pass": pass_time,
+    "jump": jump,
+    "join": join,
+    "leave": leave,
+    "crash": crash,
+    "machine dies": machine_dies,
+    "dies in a turn": dies_in_a_turn,
+    "dies at a commit": dies_at_a_commit,
+    "freeze": freeze,
+    "thaw": thaw,
+    "slow": slow,
+    "slow part": slow_part,
+    "cut": _break("cut", "the connection breaks before it is used"),
+    "lost reply": _break("lost", "a reply is lost"),
+    "torn": _break("torn", "the connection breaks in the middle of a batch"),
+    "repeated": _break("repeated", "a batch arrives twice"),
+    "down": down,
+    "refused": refused,
+    "forgotten scripts": forgotten_scripts,
+    "lost lease": lost_lease,
+    "out of memory": out_of_memory,
+    "broken actor": broken_actor,
+    "clock step": clock_step,
+    "mark": mark,
+    "lost second": lost_second,
+    "failover": failover,
+}

@@ -1,0 +1,288 @@
+"""The world of the explorer: shards with clocks of their own, links that break on demand, actors that are slow."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fakeredis._socket import FakeSocket
+from sim.explore.peek import Peek, Row
+from sim.explore.schedule import Setting
+from sim.harness import ShardDied, SimShard, World
+from sim.journal import Fate, Journal, SimLink, Weather
+
+from stepwell.actors.kit.clock import SystemClock, VirtualClock
+from stepwell.flow.definitions import FlowLike
+from stepwell.store.inbox import InboxStore
+from stepwell.store.link import LinkDown
+from stepwell.store.requests import Command
+
+LINKS = ("mirror", "inbox", "leases", "members", "ingress", "client")
+USER_PATIENCE = 4
+
+
+class Doom(Weather):
+    """The weather that a schedule makes: what is to go wrong at which exchange of which link from now on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._coming: dict[str, list[tuple[int, Fate]]] = {}
+        self.happened: Counter[str] = Counter()
+        self.tell: Callable[[str], None] = lambda _text: None
+
+    def doom(self, link: str, fate: Fate, after: int = 0) -> None:
+        """Such a fate for that link's exchange after so many more."""
+        self._coming.setdefault(link, []).append((after, fate))
+
+    def clear(self) -> None:
+        """Nothing goes wrong any more."""
+        self.down = False
+        self._coming.clear()
+
+    @property
+    def threatens(self) -> frozenset[str]:
+        """The links for which something is to come."""
+        return frozenset(self._coming)
+
+    def fate(self, link: str, commands: Sequence[Command]) -> Fate:
+        coming = self._coming.get(link)
+        if (
+            not coming or not commands or commands[0][0] == "SCRIPT"
+        ):  # the second half of an exchange that has met its fate
+            return ""
+        later = [(after - 1, fate) for after, fate in coming if after > 0]
+        now = [fate for after, fate in coming if after == 0]
+        later += [(0, fate) for fate in now[1:]]
+        if later:
+            self._coming[link] = later
+        else:
+            del self._coming[link]
+        if not now:
+            return ""
+        self.happened[now[0]] += 1
+        self.tell(f"the {link} link of a shard: {_FATES[now[0]]}" if link != "client" else _FATES[now[0]])
+        return now[0]
+
+
+_FATES: dict[Fate, str] = {
+    "cut": "its connection breaks before anything is sent",
+    "lost": "Redis does what was sent, the reply is lost",
+    "torn": "Redis does the first half of what was sent, then the connection breaks",
+    "repeated": "what was sent arrives twice",
+    "dies before": "the process dies as it is about to send",
+    "dies after": "Redis does what was sent, the process dies before it hears of it",
+}
+
+
+class DirectLink(SimLink):
+    """A link that hands its commands to the fake server without packing and parsing them."""
+
+    _socket: FakeSocket | None = None
+
+    def _carry(self, commands: Sequence[Command]) -> list[object]:
+        socket = self._socket
+        if socket is None:
+            connection = self.client.connection_pool.get_connection()
+            socket = self._socket = connection._sock
+        raws: list[object] = []
+        for command in commands:
+            socket._process_command([_raw(each) for each in command])
+            raws.append(socket.responses.get_nowait())
+        return raws
+
+
+def _raw(value: str | bytes | int) -> bytes:
+    if type(value) is bytes:
+        return value
+    return value.encode() if type(value) is str else b"%d" % int(value)
+
+
+class DirectJournal(DirectLink, Journal):
+    """The same for the Mirror."""
+
+
+class Drift:
+    """A shard's clock: its own origin, and a speed that is a little off."""
+
+    def __init__(self, clock: VirtualClock, speed: float, origin: float) -> None:
+        self._clock = clock
+        self._speed = speed
+        self._origin = origin
+
+    def monotonic(self) -> float:
+        """The shard's seconds."""
+        return self._origin + self._speed * self._clock.monotonic()
+
+    def world(self, monotonic: float) -> float:
+        """When that is by the world's clock, rather a bit later than earlier."""
+        return (monotonic - self._origin) / self._speed + 1e-6
+
+
+class ExploredShard(SimShard):
+    """A shard in an explored world. `slow`: names of actors that get no turn."""
+
+    def __init__(self, world: ExploredWorld, number: int, drift: Drift | None = None, **options: Any) -> None:
+        self._explored = world
+        self._drift = drift
+        clock = None if drift is None else SystemClock(drift.monotonic, lambda: time.time())
+        super().__init__(world, number, clock=clock, **options)
+        self.scheduler._random = world.chance
+        client = world.connect()
+        self.journal = DirectJournal(client, world.keys, world.scripts, world.weather, world.sent)
+        self.mirror._link = self.journal
+        self.slow: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"{self.shard_id} ({self.name})"
+
+    @property
+    def held_up(self) -> bool:
+        """Whether a part of it gets no turns, so that what it keeps count of may be behind."""
+        return bool(self.slow or self.paused)
+
+    def _sim_link(self, name: str) -> SimLink:
+        world = self._explored
+        return DirectLink(world.wire, world.keys, world.scripts, world.weather, name)
+
+    def next_due(self) -> float | None:
+        due = super().next_due()
+        return due if due is None or self._drift is None else self._drift.world(due)
+
+    @property
+    def sweep_due(self) -> float:
+        due = super().sweep_due
+        return due if self._drift is None else self._drift.world(due)
+
+    def part(self, chance: Any) -> bool:
+        """One turn for somebody who has something to do; False if nobody has."""
+        parts = [self._turn, self.runner.step, self._mirror_round, self._lease_round, self._read_round]
+        if self.ingress is not None:
+            parts.append(self._ingress_round)
+        chance.shuffle(parts)
+        return any(part() for part in parts)
+
+    def _turn(self) -> bool:
+        runnable = self.scheduler._runnable
+        held = [cell for cell in runnable if cell.name in self.slow]
+        if not held:
+            return self.scheduler.step() > 0
+        rest = [cell for cell in runnable if cell.name not in self.slow]
+        runnable.clear()
+        runnable.extend(rest)
+        try:
+            return self.scheduler.step() > 0
+        finally:
+            runnable.extend(held)
+
+    def _read_round(self) -> bool:
+        """Only where there is something to read, or to notice."""
+        reader, world = self.reader, self._explored
+        now = self.clock.monotonic()
+        if self._draining or "reader" in self.paused or now < self._reader_until:
+            return False
+        weather = world.weather
+        quiet = not (reader._changes or weather.down or "inbox" in weather.threatens)
+        quiet = quiet and now < min(reader._look_due, reader._sweep_due)
+        if quiet and not any(world.peek.unread(partition, after) for partition, after in reader._after.items()):
+            return False
+        before = len(self.scheduler._runnable)
+        reader.run_once(None)
+        return len(self.scheduler._runnable) > before
+
+
+class ExploredWorld(World):
+    """A world that a schedule decides on; `chance` is the stream of the beat under way."""
+
+    weather: Doom
+
+    def __init__(self, flows: Iterable[FlowLike], setting: Setting, chance: Any) -> None:
+        super().__init__(flows, partitions=setting.partitions)
+        self.setting = setting
+        self.chance = self.random = chance
+        self.weather = Doom()
+        self.wire = self.connect()
+        self.peek = Peek(self.server, self.keys)
+        self._link = DirectLink(self.wire, self.keys, self.scripts, self.weather, "client")
+        self._inboxes = InboxStore(self.wire, self.keys, self.scripts)
+        self._inboxes._link = self._link
+        self.parents = setting.parents
+        self.stepped_ms = 0
+        self.forwards = False  # the server's clock was set forward once
+        self.after_turn: Callable[[], None] = lambda: None
+        if setting.sharing:
+            self.share()
+            self.look_seconds = 1.0
+
+    def wall(self) -> float:
+        """What the server's clock shows, in seconds."""
+        return (self.clock.now_ms() + self.stepped_ms) / 1000
+
+    def shard(self, **options: Any) -> ExploredShard:
+        self._lives += 1
+        drift = None
+        if self.setting.drifts:
+            speed = self.chance.choice([0.98, 0.995, 1.0, 1.005, 1.02])
+            drift = Drift(self.clock, speed, self.chance.choice([0.0, 0.25, 1000.5, 86_400.0]))
+        shard = ExploredShard(self, self._lives, drift, **options)
+        self.shards.append(shard)
+        shard.start()
+        return shard
+
+    def send(
+        self, kind: str, execution_id: str, data: object = None, command_id: str = "", **fields: str | bytes
+    ) -> str:
+        self._commands += 1
+        command_id = command_id or f"cmd-{self._commands}"
+        entry = self.entry(kind, execution_id, data, command_id, **fields)
+        partition = self.keys.partition_of(execution_id)
+        self.patiently(lambda: self._inboxes.send(partition, entry))
+        return command_id
+
+    def row(self, execution_id: str) -> Row:
+        return self.peek.row(execution_id)
+
+    def patiently(self, ask: Callable[[], Any]) -> Any:
+        """What a client asks, again when a reply is lost; None where Redis is away."""
+        for _ in range(USER_PATIENCE):
+            try:
+                return ask()
+            except LinkDown:
+                if self.weather.down:
+                    return None
+        return None
+
+    def settle(self) -> None:
+        for _ in range(20_000):
+            worked = [self.turn(shard) for shard in list(self.shards)]
+            if not any(worked):
+                break
+        else:
+            raise RuntimeError("the world never comes to rest at one instant")
+        for check in self.checks:
+            check()
+
+    def turn(self, shard: SimShard) -> bool:
+        """One turn of somebody in a shard, and a look at what that did; False if nobody had anything to do."""
+        try:
+            worked = shard.part(self.chance)
+        except ShardDied:
+            self.after_turn()  # before anybody finds it dead
+            self.crash(shard)
+            worked = True
+        if worked:
+            self.after_turn()
+        return worked
+
+
+@contextmanager
+def everybodys_time(world: ExploredWorld) -> Iterator[None]:
+    """The server and its scripts read the world's time, and so does whoever else asks the host."""
+    real = time.time
+    time.time = world.wall
+    try:
+        yield
+    finally:
+        time.time = real
