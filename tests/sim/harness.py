@@ -22,6 +22,7 @@ from sim.ahead import next_look
 from sim.bodies import Ledger, SimRunner
 from sim.clocks import WorldsClock, shard_clock
 from sim.dying import ShardDied, SimBox
+from sim.entries import command_entry
 from sim.journal import Journal, Judge, Sent, SimLink, Weather
 
 from stepwell.actors import messages as m
@@ -57,7 +58,7 @@ from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
 from stepwell.store import letters, queries
 from stepwell.store.catalog import Catalog
-from stepwell.store.inbox import COMMAND_FORMAT, InboxStore
+from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
 from stepwell.store.leases import LeaseStore
 from stepwell.store.link import Link
@@ -193,23 +194,9 @@ class World:
         """Put a command into the inbox of its execution; its id."""
         self._commands += 1
         command_id = command_id or f"cmd-{self._commands}"
-        entry = self.entry(kind, execution_id, data, command_id, **fields)
+        entry = command_entry(kind, execution_id, data, command_id, self.clock.now_ms(), **fields)
         InboxStore(self.client, self.keys, self.scripts).send(self.keys.partition_of(execution_id), entry)
         return command_id
-
-    def entry(
-        self, kind: str, execution_id: str, data: object, command_id: str, **fields: str | bytes
-    ) -> dict[str, str | bytes | int]:
-        """A command as it stands in an inbox."""
-        return {
-            "type": kind,
-            "execution": execution_id,
-            "command": command_id,
-            "data": msgspec.json.encode(data if data is not None else {}),
-            "at": self.clock.now_ms(),
-            "v": COMMAND_FORMAT,
-            **fields,
-        }
 
     def retry(self, execution_id: str) -> str:
         self.hurried.add(execution_id)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fakeredis._socket import FakeSocket
+from sim.entries import command_entry
 from sim.explore.peek import Peek, Row
 from sim.explore.schedule import Setting
 from sim.harness import ShardDied, SimShard, World
@@ -236,7 +237,7 @@ class ExploredWorld(World):
     ) -> str:
         self._commands += 1
         command_id = command_id or f"cmd-{self._commands}"
-        entry = self.entry(kind, execution_id, data, command_id, **fields)
+        entry = command_entry(kind, execution_id, data, command_id, self.clock.now_ms(), **fields)
         partition = self.keys.partition_of(execution_id)
         self.patiently(lambda: self._inboxes.send(partition, entry))
         return command_id
