@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry as RedisRetry
 from sim.ahead import next_look
 from sim.bodies import Ledger, SimRunner
-from sim.clocks import WorldsClock, shard_clock
+from sim.clocks import WorldsClock
 from sim.dying import ShardDied, SimBox
 from sim.entries import command_entry
 from sim.journal import Journal, Judge, Sent, SimLink, Weather
@@ -335,12 +335,11 @@ class SimShard:
         shard_id: str = "",
         parent: str = "",
         reads: int = FORMAT,
-        slews: bool = False,
         clock: SystemClock | None = None,
     ) -> None:
         limits = Limits(running=max_running) if limits is None else limits
         self.world = world
-        self.clock = clock or (shard_clock(world.clock) if slews else world.clock)
+        self.clock = clock or world.clock
         self.name = f"inc{number}"
         self.host = f"host,boot,{number},1"
         self.shard_id = shard_id or f"w{self.name}"

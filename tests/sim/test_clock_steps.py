@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from sim.bodies import work
+from sim.clocks import shard_clock
 from sim.harness import World
 
 from stepwell import Retry, current_step, flow, sleep, step
@@ -59,7 +60,7 @@ class Scene:
         world.run_for(10)
 
     def shard(self) -> None:
-        self.world.shard(slews=True)
+        self.world.shard(clock=shard_clock(self.world.clock))
 
     def _look(self) -> None:
         runs = self.world.ledger.runs
