@@ -84,6 +84,7 @@ class History:
     commands: list[Command]
     listed: dict[str, list[str]]
     inbox: list[Mapping[str, str]]
+    witnessed: dict[tuple[str, str], Json]  # facts that were acknowledged to who still holds them
     crashes: int = 0
     lossy: bool = False
     exact: bool = True
@@ -152,10 +153,28 @@ def take(world: World, plans: Mapping[str, Plan], commands: Mapping[str, Command
         list(commands.values()),
         listed,
         world.inbox(),
+        _witnessed(world),
         len(world.dead) + len(world.frozen),
         lossy,
         exact,
     )
+
+
+def _witnessed(world: World) -> dict[tuple[str, str], Json]:
+    """Facts that Redis acknowledged to a shard, by execution and path, where that one holds the same lease still."""
+    held = {part.number: (world.client.get(part.lease) or b"").decode() for part in world.keys.parts}
+    facts: dict[tuple[str, str], Json] = {}
+    for sent in world.sent:
+        request = sent.request
+        if (
+            isinstance(request, Commit)
+            and isinstance(sent.reply, Committed)
+            and request.lease == held[request.partition]
+        ):
+            for field, raw in request.sets:
+                if field.startswith("r:"):
+                    facts[request.execution_id, field[2:]] = {**_FACT, **json.loads(raw)}
+    return facts
 
 
 def _applications(world: World, commands: Mapping[str, Command]) -> None:

@@ -47,6 +47,7 @@ class Verdict:
         self.cancels = [each for each in self.accepted if each.kind == "cancel"]
         self.walk = Walk(history.plans[self.id]["plan"])
         self.asked: dict[str, Asked] = {}
+        self.wound: set[str] = set()  # ended while a gather around it failed
 
     def judge(self) -> None:
         """Raises AssertionError with a sentence that names execution, step, what was expected, and what was found."""
@@ -82,6 +83,8 @@ class Verdict:
             if fact["status"] == "timed_out":
                 expect(asked.kind == "signal" and asked.seconds is not None, what, "no timeout", fact)
             self._cancelled(path, asked, fact)
+            if asked.wound:
+                self.wound.add(path)
             self.walk.deliver(path, outcome_of(fact))
         self.asked = dict(self.walk.declared)
 
@@ -365,6 +368,23 @@ class Verdict:
                 step = {"path": end.path, "token": token_of(self.history.secret, self.id, end.path),
                         "attempts": end.attempts}  # fmt: skip
                 expect(error.get("failed_step") == step, f"{self.id}: the step that failed it", step, error)
+            compensated = error.get("compensated", False)
+            expect(compensated == end.compensated, f"{self.id}: compensated", end.compensated, compensated)
+            if end.path and not compensated:
+                self._left_behind(end.path, error.get("open", {}))
+        for failure in record.failures:
+            expect(not failure.get("compensated"), f"{self.id}: a retry", "none: it was compensated", failure)
+
+    def _left_behind(self, failed: str, left: Json) -> None:
+        """What a failure leaves behind can be brought back: the step that failed, and what its gather cut short."""
+        cut = {path for path in self.wound if self.record.facts[path]["status"] == "cancelled"}
+        expect({failed, *cut} <= {*left}, f"{self.id}: what its failure left behind", sorted({failed, *cut}), left)
+        for path, each in left.items():
+            made = len(self.record.attempts.get(path, {}))
+            if each["kind"] == "step":
+                expect(each["attempts"] == made, f"{self.id} {path}: attempts before it was left", made, each)
+                token = token_of(self.history.secret, self.id, path)
+                expect(each["token"] == token, f"{self.id} {path}: its token", token, each)
 
     def _shown(self) -> None:
         """What people see is what is recorded."""
@@ -425,4 +445,6 @@ def refusals(command: Command) -> Iterator[tuple[str, bool]]:
     elif command.kind == "cancel":
         yield "it had ended", told.status in ("completed", "error")
     else:
-        yield "nothing to retry", told.status != "parked" or "diverged" in told.reason
+        compensated = told.status == "error" and "compensated" in told.reason
+        idle = told.status in ("running", "waiting") and "backing off" in told.reason
+        yield "nothing to retry", told.status in ("queued", "completed", "cancelled") or compensated or idle

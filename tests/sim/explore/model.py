@@ -4,9 +4,9 @@ It is told what was started and sent (`started`, `sent`); `check(world)` looks a
 where it is none that this allows. What chance decides (a timeout or the signal, a cancel or the result) is taken from
 the record, and everything else has to fit it.
 
-`lossy`: the server has lost writes that no living shard could bring back: commands and starts may be gone, steps of
-that time may have run again. Keys, results, budgets and ends must be right even so. `exact`: all clocks agree, so times
-can be compared.
+`lossy`: the server has lost writes: commands and starts of that time may be gone, and steps may have run again, but for
+those that were recorded under a lease that still holds. Keys, results, budgets and ends must be right even so.
+`exact`: all clocks agree, so times can be compared.
 """
 
 from __future__ import annotations
@@ -62,7 +62,22 @@ def judge(history: History, *, over: bool = True) -> None:
         expect(execution_id in history.plans, f"{execution_id}: on the lists", "nobody started it", "it is there")
     for execution_id in history.bodies:
         expect(execution_id in history.plans, f"{execution_id}: bodies", "nobody started it", "some ran")
+    _witnessed(history)
     _commands(history, over)
+
+
+def _witnessed(history: History) -> None:
+    """Whatever the server lost: what was acknowledged to a shard that still holds it is there."""
+    for (execution_id, path), fact in history.witnessed.items():
+        record = history.records.get(execution_id)
+        what = f"{execution_id} {path}: acknowledged, so it"
+        expect(record is not None, what, "is in its row", "no row")
+        assert record is not None
+        found = record.facts.get(path) or record.superseded.get(path)
+        expect(found is not None, what, "is recorded", "not")
+        assert found is not None
+        same = all(found.get(name) == fact.get(name) for name in ("seq", "status", "value", "error", "token"))
+        expect(same, what, f"is recorded as {fact}", found)
 
 
 def _commands(history: History, over: bool) -> None:
@@ -75,7 +90,8 @@ def _commands(history: History, over: bool) -> None:
         if over and not history.lossy:
             expect(made or command.buried or not command.sure, what, "an outcome or a dead letter", "neither")
         if command.buried and not made:
-            known = command.execution_id in history.plans and command.kind in ("signal", "cancel", "retry")
+            known = command.execution_id in history.plans and not command.command_id.startswith("g")
+            known = known and command.kind != "start"
             expect(not known or history.lossy or _strange(command), f"{what}: a dead letter", "none", command.buried)
         if made and not made[0].applied:
             for why, held in refusals(command):

@@ -45,6 +45,10 @@ WOUND: Plan = {
         ]
     ],
 }
+RESCUED: Plan = {
+    "flow": "free",
+    "plan": [["finally", [["step", "once", "a", ["conn"], 0]], [["step", "quick", "b", [], 0]]]],
+}
 STOPPED: Plan = {"flow": "narrow", "plan": [["guard", [["sleep", 100]], [["step", "quick", "a", [], 0]], False]]}
 
 
@@ -68,7 +72,13 @@ def right(world: World) -> History:
         command_id = world.send(kind, execution_id, data, f"c{len(model.commands)}")
         model.sent(Command(command_id, execution_id, kind, name, number))
 
-    for name, plan in (("busy", BUSY), ("wound", WOUND), ("stopped", STOPPED)):
+    for name, plan in (
+        ("busy", BUSY),
+        ("wound", WOUND),
+        ("failed", WOUND),
+        ("rescued", RESCUED),
+        ("stopped", STOPPED),
+    ):
         model.started(name, plan)
         world.start(plan["flow"], name, plan=plan["plan"])
     world.run_for(2.5)
@@ -83,7 +93,9 @@ def right(world: World) -> History:
     world.run()
     send("wound", "signal", "green", 5)
     send("nobody", "cancel")
+    send("rescued", "retry")
     world.run()
+    assert (world.status("failed"), world.status("rescued")) == ("error", "error")
     assert [world.status(name) for name in ("busy", "wound", "stopped")] == ["completed", "completed", "cancelled"]
     model.check(world)
     return model.history(world)
@@ -383,10 +395,56 @@ def a_retry_restarted_the_budget_of_a_sibling(history: History) -> None:
 
 @wrong("gather.0/once: budgets begun anew")
 def a_budget_began_anew_though_nobody_asked_for_it(history: History) -> None:
-    retry = next(each for each in history.commands if each.kind == "retry")
+    retry = next(each for each in history.commands if each.kind == "retry" and each.execution_id == "wound")
     history.records["wound"].failures.clear()
     retry.applications[0].applied = False
     retry.applications[0].status = "completed"
+
+
+@wrong("failed: what its failure left behind")
+def a_terminal_error_drops_its_siblings(history: History) -> None:
+    error = history.records["failed"].error
+    assert error is not None
+    del error["open"]["gather.1/steady"]
+
+
+@wrong("failed: the step that failed it")
+def an_error_names_another_step(history: History) -> None:
+    error = history.records["failed"].error
+    assert error is not None
+    error["failed_step"]["path"] = "gather.1/steady"
+
+
+@wrong("failed: its error")
+def an_error_is_another_one(history: History) -> None:
+    error = history.records["failed"].error
+    assert error is not None
+    error["message"] = "something else"
+
+
+@wrong("rescued: compensated")
+def what_was_compensated_could_be_retried(history: History) -> None:
+    error = history.records["rescued"].error
+    assert error is not None
+    error["compensated"] = False
+
+
+@wrong("refused: expected nothing to retry")
+def a_retry_was_refused_for_no_reason(history: History) -> None:
+    retry = next(each for each in history.commands if each.kind == "retry" and each.execution_id == "rescued")
+    retry.applications[0].reason = "no"
+
+
+@wrong("acknowledged, so it: expected is recorded")
+def an_acknowledged_fact_was_forgotten(history: History) -> None:
+    record = history.records["busy"]
+    record.facts.clear()
+    record.attempts.clear()
+    record.open = {"steady": {"kind": "step", "attempt": 1, "token": token_of(history.secret, "busy", "steady")}}
+    record.status, history.listed["busy"] = "running", ["running"]
+    record.shown = {"steady": {**record.shown["steady"], "attempts": []}}
+    history.lossy = True
+    history.bodies["busy"].clear()
 
 
 @wrong("wound: its input")
@@ -403,5 +461,5 @@ def test_a_wrong_history_is_refused(history: History, name: str) -> None:
     spoil, says = SPOILED[name]
     spoil(history)
     with pytest.raises(AssertionError, match=says) as refused:
-        judge(history)
+        judge(history, over=not history.lossy)
     assert ": expected" in str(refused.value)

@@ -51,6 +51,7 @@ class End:
     message: str | None = None  # None: not known
     path: str = ""  # of the step whose failure it is
     attempts: int = 0
+    compensated: bool = False  # the flow asked for more after that failure
 
 
 class StepFell(Exception):
@@ -126,7 +127,7 @@ class Walk:
         self.pending: dict[str, Asked] = {}
         self.declared: dict[str, Asked] = {}
         self.delivered = 0
-        self.compensated = False  # it asked for more after the failure that it was given last
+        self._failed: dict[str, bool] = {}  # steps that failed, and whether the flow asked for more after that
         self._branches: dict[str, _Branch] = {}
         self._fresh: set[str] = set()
         self._root = _Branch(self._follow(nodes, self.way), "", None, False)
@@ -144,6 +145,7 @@ class Walk:
                 value = packed(POLICIES[asked.name].typed, value_of(asked.label, asked.given), None)
             self._ready.append((branch, value, None))
         elif outcome.kind == "failed":
+            self._failed[path] = False
             fell = StepFell(outcome.error, outcome.attempts, path, outcome.message)
             self._ready.append((branch, None, fell))
         else:
@@ -166,7 +168,6 @@ class Walk:
                 branch.cancelled = True
             if isinstance(error, Gone | StepFell):
                 branch.given_failure = True
-                self.compensated = False
             try:
                 asked = branch.code.send(value) if error is None else branch.code.throw(error)
             except StopIteration:
@@ -179,7 +180,8 @@ class Walk:
                 path = branch.path({"step": asked.name, "timer": "sleep", "signal": "wait"}[asked.kind])
                 asked.branch_cancelled = branch.cancelled
                 asked.at = self.delivered
-                self.compensated = self.compensated or branch.given_failure
+                if branch.given_failure:
+                    self._failed = dict.fromkeys(self._failed, True)
                 self.pending[path] = self.declared[path] = asked
                 self._branches[path] = branch
                 self._fresh.add(path)
@@ -215,7 +217,8 @@ class Walk:
         if isinstance(error, Gone):
             self.end = End("cancelled")
         elif isinstance(error, StepFell):
-            self.end = End("raised", None, error.error, error.message, error.path, error.attempts)
+            compensated = self._failed[error.path]
+            self.end = End("raised", None, error.error, error.message, error.path, error.attempts, compensated)
         elif isinstance(error, TooLate):
             self.end = End("raised", None, "SignalTimeout")
         elif isinstance(error, Fault):
