@@ -325,7 +325,27 @@ class _Drawing:
         return [self.chance.choice(SIGNALS), timeout, self.chance.random() < 0.7]
 
     def _gather(self, depth: int) -> Node:
+        if self.chance.random() < 0.25:
+            return [self._doomed()]
         return [[self.nodes(depth, 0, 2) for _ in range(self.chance.choice([0, 1, 2, 2, 2, 3, 3]))]]
+
+    def _doomed(self) -> list[Nodes]:
+        """Branches of which one fails for good while others are in the middle of their budgets."""
+        chance = self.chance
+        name = chance.choice(["once", "quick", "eager", "steady"])
+        fatal = chance.choice([["fatal"], ["conn"] * POLICIES[name].most])
+        doomed: Nodes = [["step", name, self.label(), fatal, 0]]
+        if chance.random() < 0.6:
+            doomed.insert(0, ["sleep", chance.choice([1, 2, 4])])
+        branches = [doomed]
+        for _ in range(chance.randint(1, 2)):
+            name = chance.choice(["steady", "flat", "patient", "parcel"])
+            most = POLICIES[name].most
+            script = ["conn"] * chance.choice([most - 1, most, most + 1])
+            seconds = chance.choice([0, 0.25, 3]) if POLICIES[name].waits else 0
+            branches.append([["step", name, self.label(), script, seconds]])
+        chance.shuffle(branches)
+        return branches
 
     def _try(self, depth: int) -> Node:
         return [self.nodes(depth, 1, 2), self.nodes(depth, 0, 2)]

@@ -65,6 +65,7 @@ class Verbs:
         self._started = 0
         self._numbers = 0
         self._lost = 0  # replies
+        self._chances: dict[str, int] = {}  # retries by hand that are left for those that fail
 
     def do(self, name: str, chance: random.Random) -> str:
         """One of `ACTS`."""
@@ -77,14 +78,29 @@ class Verbs:
             self._plans[number] = plans.draw(random.Random(f"{self._seed}/plan {number}"))
         return self._plans[number]
 
-    def unended(self) -> list[str]:
+    def going(self) -> list[str]:
         """Executions that have not come to their end."""
         return [name for name in self.model.plans if not self.world.ended(name)]
 
+    def open(self) -> list[str]:
+        """The same, and those that have failed and shall be tried once more."""
+        return [name for name in self.model.plans if not self.world.ended(name) or self._can_be_retried(name)]
+
+    def _can_be_retried(self, name: str) -> bool:
+        if self.world.status(name) != "error":
+            return False
+        if name not in self._chances:
+            self._chances[name] = random.Random(f"{self._seed}/chances {name}").choice([0, 1, 1, 2])
+        return self._chances[name] > 0 and not self.world.show(name)["error"]["compensated"]
+
     def mend(self, chance: random.Random) -> list[str]:
         """Do what those that have not ended wait for; returns their names."""
-        waiting = self.unended()
+        waiting = self.open()
         for name in waiting:
+            if self.world.ended(name):
+                self._chances[name] -= 1
+                self._command(name, "retry")
+                continue
             if not self.world.row(name):
                 self._create(name, self.model.plans[name])
                 continue
@@ -224,7 +240,7 @@ class Verbs:
         known = list(self.model.plans)
         if not known or chance.random() < 0.03:
             return f"e{chance.randrange(self.executions + 1)}"
-        going = self.unended()
+        going = self.going()
         return chance.choice(going if going and chance.random() < 0.7 else known)
 
     def _signal_to(self, execution_id: str, name: str, chance: random.Random | None = None) -> str:
