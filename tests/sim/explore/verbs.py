@@ -78,13 +78,17 @@ class Verbs:
             self._plans[number] = plans.draw(random.Random(f"{self._seed}/plan {number}"))
         return self._plans[number]
 
-    def going(self) -> list[str]:
+    def unended(self) -> list[str]:
         """Executions that have not come to their end."""
         return [name for name in self.model.plans if not self.world.ended(name)]
 
     def open(self) -> list[str]:
         """The same, and those that have failed and shall be tried once more."""
         return [name for name in self.model.plans if not self.world.ended(name) or self._can_be_retried(name)]
+
+    def unread(self) -> int:
+        """Entries that nobody has taken in from the ingress."""
+        return self.world.client.xlen(self.world.keys.ingress)
 
     def _can_be_retried(self, name: str) -> bool:
         if self.world.status(name) != "error":
@@ -240,7 +244,7 @@ class Verbs:
         known = list(self.model.plans)
         if not known or chance.random() < 0.03:
             return f"e{chance.randrange(self.executions + 1)}"
-        going = self.going()
+        going = self.unended()
         return chance.choice(going if going and chance.random() < 0.7 else known)
 
     def _signal_to(self, execution_id: str, name: str, chance: random.Random | None = None) -> str:
