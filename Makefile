@@ -15,7 +15,7 @@ SOURCES := runtime actors metrics tests benchmarks examples
 REAPED := $(BIN)/python tests/reaper.py $(BIN)/python
 FAST := $(wildcard tests/unit tests/conformance tests/sim tests/docs tests/test_*.py)
 
-.PHONY: help demo test sim test-mutants test-system bench bench-compare lint clean
+.PHONY: help demo test sim test-mutants test-system bench bench-peers bench-compare lint clean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make test-system  real processes and servers, conformance on every Redis found"
 	@echo "make lint         ruff, mypy --strict, the typing ratchet, import layers"
 	@echo "make bench        speed and memory: JSON, pictures, a page (NAMES=\"throughput latency\" for some)"
+	@echo "make bench-peers  other systems on the same workload (PEERS=\"redflow dbos\" for some), installed into .peers"
 	@echo "make bench-compare A=before B=after   two result folders or files: is anything slower?"
 
 demo: .venv/ready
@@ -53,6 +54,10 @@ test-system: .venv/ready .venv/redis62 .venv/bench
 bench: .venv/bench
 	@$(BIN)/python -m benchmarks $(NAMES) $(BENCH_ARGS)
 
+# make bench-peers PEERS="redflow dbos" BENCH_ARGS=--quick; what it starts it ends, and what were left would be a failure.
+bench-peers: .venv/bench
+	@$(REAPED) -m benchmarks.peers $(PEERS) $(BENCH_ARGS)
+
 bench-compare: .venv/ready
 	@$(BIN)/python -m benchmarks.compare $(A) $(B) $(BENCH_ARGS)
 
@@ -68,7 +73,7 @@ lint: .venv-lint/ready
 	@PYTHONPATH=$(TREE) $(LINT)/lint-imports --no-cache --no-logo setup.cfg
 
 clean:
-	@rm -rf .venv .venv-lint .lint build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-lint .lint .peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/ready: EXTRA := test
 .venv-lint/ready: EXTRA := dev

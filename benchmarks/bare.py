@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import hiredis
 
@@ -19,7 +19,9 @@ Reply = object
 
 
 class Bare:
-    """One connection to the server of a `unix://` URL; waits at most `timeout` seconds for anything to arrive.
+    """One connection to the server of a `unix://` or `redis://` URL.
+
+    It waits at most `timeout` seconds for anything to arrive.
 
     Raises:
         TimeoutError: nothing arrived in time.
@@ -27,9 +29,7 @@ class Bare:
     """
 
     def __init__(self, url: str, timeout: float = 60.0) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout)
-        self._socket.connect(unquote(urlsplit(url).path))
+        self._socket = _connected(urlsplit(url), timeout)
         self._reader = hiredis.Reader()
 
     def send(self, packed: bytes) -> None:
@@ -81,3 +81,14 @@ class Bare:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _connected(url: SplitResult, timeout: float) -> socket.socket:
+    if url.scheme == "unix":
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout)
+        connection.connect(unquote(url.path))
+    else:
+        connection = socket.create_connection((url.hostname or "127.0.0.1", url.port or 6379), timeout)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

@@ -19,7 +19,7 @@ import msgspec
 from benchmarks.chart import can_draw, draw, number_text
 from benchmarks.environment import Environment, environment, load
 from benchmarks.progress import Progress
-from benchmarks.result import Chart, Result, Row, Scale
+from benchmarks.result import Chart, Result, Row, Scale, Table
 
 __all__ = [
     "FORMAT",
@@ -172,7 +172,10 @@ def section(report: Report, pictures: str = "", folder: str = "") -> list[str]:
     if pictures:
         for chart in report.result.charts:
             lines += [f"![{chart.title}]({folder}{picture(report, chart)}.{pictures})", ""]
-    lines += table(report.result.rows)
+    if report.result.tables:
+        lines += [line for each in report.result.tables for line in (*cells(each), "")][:-1]
+    else:
+        lines += table(report.result.rows)
     if report.result.notes:
         lines += ["", *(f"* {note}" for note in report.result.notes)]
     return lines
@@ -185,6 +188,12 @@ def table(rows: Sequence[Row]) -> list[str]:
         between = "" if row.low is None or row.high is None else f"{number_text(row.low)} to {number_text(row.high)}"
         lines.append(f"| {row.measure} | {amount(row)} | {between} | {row.aim} |")
     return lines
+
+
+def cells(shown: Table) -> list[str]:
+    """A table of text as Markdown, under its title."""
+    lines = [f"**{shown.title}**", "", f"| {' | '.join(shown.columns)} |", "|---" * len(shown.columns) + "|"]
+    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in shown.lines]
 
 
 def amount(row: Row) -> str:

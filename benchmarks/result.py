@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-__all__ = ["Chart", "Result", "Row", "Scale", "Series", "bars", "curve", "percentile", "shares"]
+__all__ = ["Chart", "Result", "Row", "Scale", "Series", "Table", "bars", "curve", "percentile", "shares"]
 
 SHARES = (*(n / 200 for n in range(200)), 0.999, 0.9999, 1.0)
 RATES = ("/s",)
@@ -101,8 +101,20 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """Cells of text under a title, where rows of one number each would be hard to read."""
+
+    title: str
+    columns: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to one question. `facts`: what it depends on (server, its settings, durability); `how`: sentences."""
+    """The answer to one question. `facts`: what it depends on (server, its settings, durability); `how`: sentences.
+
+    Where there are `tables`, a person is shown them in the place of the rows.
+    """
 
     name: str
     question: str
@@ -111,6 +123,7 @@ class Result:
     facts: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     how: str = ""
+    tables: Sequence[Table] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Other systems on the workload that is ours, in the same run."""
