@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -49,7 +49,7 @@ from stepwell.core.status import (
     TERMINAL,
     WAITING,
 )
-from stepwell.core.transitions import next_due, score_of
+from stepwell.core.transitions import is_busy, next_due, score_of
 from stepwell.flow.attempt import context_of
 from stepwell.flow.machine import Machine, Turn
 from stepwell.flow.registry import unknown_flow
@@ -322,31 +322,36 @@ class ExecutionActor(PooledActor):
         machine = self._machine
         if request is None or machine is None:
             return
-        if isinstance(reply, Conflict) and isinstance(request, Commit) and reply.stored_rev < request.expected_rev:
-            self._restore(machine.checkpoint, request.applied)
-            return
         if not isinstance(reply, Committed):
-            if isinstance(reply, Conflict):
-                self._shard.observer(store_events.RowDiverged(self._id))
-            raise RowConflict(
-                f"execution {self._id}: expected to write revision {machine.checkpoint.rev + 1}, but Redis says"
-                f" {reply!r}; the row is read again"
-            )
+            self._not_written(reply, request, machine.checkpoint)
+            return
         self._in_flight = None
         cp = machine.checkpoint
         self._row_status = cp.status
         machine.checkpoint = replace(cp, rev=cp.rev + 1)
-        if isinstance(request, Restore):
+        if isinstance(request, Commit):
+            if request.applied:
+                entries = [done.entry_id for done in request.applied if done.entry_id]
+                self._shard.dispatcher.tell(m.EntriesDone(self._id, self._partition, entries))
+        else:
             self._shard.observer(store_events.Healed(self._id))
             if self._pending:
                 turn = self._turn
                 self._commit(Turn(), self._now())
                 self._turn = turn
                 return
-        elif request.applied:
-            entries = [done.entry_id for done in request.applied if done.entry_id]
-            self._shard.dispatcher.tell(m.EntriesDone(self._id, self._partition, entries))
         self._acknowledged()
+
+    def _not_written(self, reply: Reply, request: Commit | Restore, cp: Checkpoint) -> None:
+        if isinstance(reply, Conflict) and isinstance(request, Commit) and reply.stored_rev < request.expected_rev:
+            self._restore(cp, request.applied)
+            return
+        if isinstance(reply, Conflict):
+            self._shard.observer(store_events.RowDiverged(self._id))
+        raise RowConflict(
+            f"execution {self._id}: expected to write revision {cp.rev + 1}, but Redis says {reply!r}; the row is read"
+            " again"
+        )
 
     def _compare(self, stored_rev: int) -> None:
         """Redis has lost writes of the partition. A commit in flight finds out by itself."""
@@ -445,7 +450,7 @@ class ExecutionActor(PooledActor):
         machine = self._machine
         if machine is None or machine.checkpoint.terminal:
             return  # it asks to leave, which tells that too
-        busy = is_busy(machine.checkpoint, self._shard.clock.now_ms)
+        busy = machine.checkpoint.status == RUNNING or is_busy(machine.checkpoint, self._now())
         if busy != self._busy:
             self._busy = busy
             self._shard.dispatcher.tell(m.Busy(self._id, busy))
@@ -589,12 +594,3 @@ class ExecutionActor(PooledActor):
 
 
 _NEVER_WAITS = frozenset({m.StoredRev, m.Drop, m.Leave, m.Stay})  # for an answer of the store
-
-
-def is_busy(cp: Checkpoint, now_ms: Callable[[], int]) -> bool:
-    """Whether it counts for the limit of running executions."""
-    if cp.status != WAITING:
-        return cp.status == RUNNING
-    # What comes back overdue runs in a moment: its place must not go to another one before that.
-    due = next_due(cp)
-    return due is not None and due <= now_ms()

@@ -76,7 +76,8 @@ def _assemble(
     if status not in STATUSES:
         raise ValueError(f"unknown status {status!r}")
     error = fields.get("error")
-    return Checkpoint(
+    # In two parts: a call with more than 15 names costs ten times as much.
+    cp = Checkpoint(
         execution_id=execution_id,
         meta=meta,
         input=fields["input"],
@@ -88,6 +89,11 @@ def _assemble(
         facts=_chain(facts),
         attempts=_chain(attempts),
         fact_count=len(facts),
+        started_at=_time(fields, "started_at"),
+        ended_at=_time(fields, "ended_at"),
+    )
+    return replace(
+        cp,
         signals=dict(sorted(signals.items())) if signals else NO_SIGNALS,
         signal_seq=max(signals, default=0),
         applied=records.decode_names(fields.get("applied", b"[]")),
@@ -97,8 +103,6 @@ def _assemble(
         error=records.decode_error(error) if error is not None else None,
         failures=records.decode_failures(fields.get("failures", b"[]")),
         result=fields.get("result"),
-        started_at=_time(fields, "started_at"),
-        ended_at=_time(fields, "ended_at"),
     )
 
 

@@ -71,6 +71,15 @@ def next_due(checkpoint: Checkpoint) -> float | None:
     return min((op.due_at for op in checkpoint.open.values() if op.due_at is not None), default=math.inf)
 
 
+def is_busy(checkpoint: Checkpoint, now: int) -> bool:
+    """Whether it counts for the limit of running executions at that time (ms)."""
+    if checkpoint.status != WAITING:
+        return checkpoint.status == RUNNING
+    # What comes back overdue runs in a moment: its place must not go to another one before that.
+    due = next_due(checkpoint)
+    return due is not None and due <= now
+
+
 def score_of(due: float | None) -> str:
     """That time as a score of the partition's `live` set; `drop` takes the execution out."""
     if due is None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from functools import update_wrapper
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, get_args, overload
 
 from stepwell.core import codec
 from stepwell.core.errors import DefinitionError
@@ -69,8 +69,9 @@ class Step(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
         state = driving.get()
         if state is None:
-            return cast("Awaitable[R]", self.fn(*args, **kwargs))
-        call = StepCall(cast("Step[..., R]", self), args, kwargs)
+            outside: Awaitable[R] = self.fn(*args, **kwargs)
+            return outside
+        call: StepCall[R] = StepCall(self, args, kwargs)
         state.called(call)
         return call
 

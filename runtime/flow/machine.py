@@ -7,7 +7,7 @@ commit is acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -36,7 +36,7 @@ from stepwell.core.inputs import (
 )
 from stepwell.core.messages import message_of
 from stepwell.core.records import CutShort, Failure, decode_fact
-from stepwell.core.status import PARK_DIVERGED, PARKED, QUEUED
+from stepwell.core.status import PARK_DIVERGED, PARKED, QUEUED, TERMINAL
 from stepwell.core.transitions import decide, settle
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.driver import Driver, Moves, require_same
@@ -125,34 +125,32 @@ class Machine:
     def _turn(self, event: Input) -> Turn:
         turn = Turn()
         queue: list[ForTheCode] = []
-        begins = isinstance(event, Begin) and self.checkpoint.status == QUEUED
-        if isinstance(event, Resumed) and self._driver is None:
-            self._decide(event, turn, queue, first=(Redrive(),))
-        else:
-            self._decide(event, turn, queue)
+        begins = type(event) is Begin and self.checkpoint.status == QUEUED
+        if type(event) is Resumed and self._driver is None:
+            queue.append(Redrive())
+        self._decide(event, turn, queue)
         if begins:
             self._begin(event, turn, queue)
         while queue:
             effect = queue.pop(0)
-            if isinstance(effect, Redrive):
+            if type(effect) is Redrive:
                 self._redrive(event.now, turn, queue)
-            elif self._driver is not None:
+            elif type(effect) is Deliver and self._driver is not None:
                 self._move(self._driver.deliver(effect.path, effect.fact), event.now, turn, queue)
         return self._settled(turn)
 
     def _settled(self, turn: Turn) -> Turn:
         self.checkpoint = settle(self.checkpoint)
+        status = self.checkpoint.status
         if turn.answers:
-            status = self.checkpoint.status
             turn.answers = [replace(a, outcome=replace(a.outcome, status=status)) for a in turn.answers]
-        if self.checkpoint.terminal or self.checkpoint.status == PARKED:
+        if status in TERMINAL or status == PARKED:
             self.close()
         return turn
 
-    def _decide(self, event: Input, turn: Turn, queue: list[ForTheCode], first: Sequence[ForTheCode] = ()) -> None:
+    def _decide(self, event: Input, turn: Turn, queue: list[ForTheCode]) -> None:
         """Facts are delivered first in, first out: in the order of their `seq`, as replay will."""
         self.checkpoint, effects = decide(self.checkpoint, event)
-        queue.extend(first)
         for effect in effects:
             # By type and not isinstance, which costs three times as much where it says no.
             if type(effect) is Write:

@@ -7,9 +7,10 @@ from collections import Counter
 from sim.harness import SimShard, World
 
 from stepwell.actors.dispatcher import Dispatcher
-from stepwell.actors.execution import ExecutionActor, is_busy
+from stepwell.actors.execution import ExecutionActor
 from stepwell.actors.healing import Healer
 from stepwell.core.status import QUEUED
+from stepwell.core.transitions import is_busy
 
 
 def check_counts(world: World) -> None:
@@ -81,6 +82,6 @@ def check_shard(shard: SimShard) -> None:
         machine, route = actor._machine, routes[name]
         if machine is None or actor._in_flight is not None or route.begins or machine.checkpoint.status == QUEUED:
             continue
-        truth = is_busy(machine.checkpoint, shard.clock.now_ms)
-        if truth == is_busy(machine.checkpoint, lambda: shard.clock.now_ms() - 1000):  # falls due at this instant
+        truth = is_busy(machine.checkpoint, shard.clock.now_ms())
+        if truth == is_busy(machine.checkpoint, shard.clock.now_ms() - 1000):  # falls due at this instant
             assert route.busy == truth, f"{shard.name}: {name} counts as {route.busy}, is {machine.checkpoint.status}"
