@@ -120,7 +120,10 @@ def where_raised(error: BaseException) -> str:
 
 
 def _nothing_to_copy(call: StepCall[object]) -> bool:
-    return _ATOMIC.issuperset(map(type, call.args)) and _ATOMIC.issuperset(map(type, call.kwargs.values()))
+    for value in call.args:
+        if type(value) not in _ATOMIC:
+            return False
+    return not call.kwargs or all(type(value) in _ATOMIC for value in call.kwargs.values())
 
 
 def _copied(value: Any, place: str, call: StepCall[Any]) -> Any:

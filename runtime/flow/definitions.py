@@ -67,7 +67,7 @@ class Step(Generic[P, R]):
         update_wrapper(self, fn)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
-        state = driving.get()
+        state = driving.driver
         if state is None:
             outside: Awaitable[R] = self.fn(*args, **kwargs)
             return outside

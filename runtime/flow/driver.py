@@ -102,11 +102,11 @@ class Driver(Driving):
         self._ready: list[tuple[_Branch, Any, BaseException | None]] = []  # an empty deque would cost 600 bytes
         self._moves = NO_MOVES
         self.ended = True
-        before = driving.set(self)
+        before, driving.driver = driving.driver, self
         try:
             self._root = _Branch(flow.fn(**arguments), "", None, 0, False)
         finally:
-            driving.reset(before)
+            driving.driver = before
         self.ended = False
 
     def __del__(self) -> None:
@@ -155,12 +155,12 @@ class Driver(Driving):
         if self.ended:
             return
         self.closing = True
-        before = driving.set(self)
+        before, driving.driver = driving.driver, self
         try:
             for branch in self._live_branches():
                 self._close(branch)
         finally:
-            driving.reset(before)
+            driving.driver = before
         self._pending.clear()
         self.ended = True
 
@@ -194,7 +194,7 @@ class Driver(Driving):
 
     def _run(self) -> Moves:
         self._moves = moves = Moves()
-        token = driving.set(self)
+        before, driving.driver = driving.driver, self
         try:
             while self._ready:
                 branch, value, error = self._ready.pop(0)
@@ -202,7 +202,7 @@ class Driver(Driving):
                     error = Cancelled()
                 self._advance(branch, value, error)
         finally:
-            driving.reset(token)
+            driving.driver = before
             self._moves = NO_MOVES  # a waiting flow keeps nothing of its last move
         return moves
 

@@ -59,20 +59,7 @@ class _Current(threading.local):
     (CPython 3.11), and a driver that is collected takes its code out of memory.
     """
 
-    _driver: Driving | None = None
-
-    def get(self) -> Driving | None:
-        """That driver; None outside of flow code."""
-        return self._driver
-
-    def set(self, driver: Driving | None) -> Driving | None:
-        """Make it that driver; returns what to `reset` to."""
-        before, self._driver = self._driver, driver
-        return before
-
-    def reset(self, before: Driving | None) -> None:
-        """Undo a `set`."""
-        self._driver = before
+    driver: Driving | None = None  # None outside of flow code
 
 
 driving = _Current()
@@ -84,39 +71,17 @@ class Operation(Generic[T]):
     __slots__ = ()
 
     def __await__(self) -> Generator[Operation[T], T, T]:
-        state = driving.get()
+        state = driving.driver
         if state is None:
             raise UsageError(f"{self!r} was awaited outside a flow: call it inside an `async def` decorated with @flow")
         if state.closing:
             self._discard()
             raise DriverClosing
         state.awaited(self)
-        return _Wait(self)
+        return (yield self)
 
     def _discard(self) -> None:
         """It will never be waited for."""
-
-
-class _Wait(Generator[Operation[T], T, T]):
-    """What `return (yield operation)` would be; a generator's frame costs 200 bytes in each flow that waits."""
-
-    __slots__ = ("_asked", "_operation")
-
-    def __init__(self, operation: Operation[T]) -> None:
-        self._operation = operation
-        self._asked = False
-
-    def __next__(self) -> Operation[T]:
-        if self._asked:
-            raise StopIteration(None)
-        self._asked = True
-        return self._operation
-
-    def send(self, value: T) -> Operation[T]:
-        raise StopIteration(value)
-
-    def throw(self, error: Any, value: Any = None, trace: Any = None, /) -> Operation[T]:
-        raise error
 
 
 class StepCall(Operation[T]):
@@ -176,7 +141,7 @@ class Gather(Operation[list[Any]]):
 
 
 def _made(operation: Operation[T]) -> Operation[T]:
-    state = driving.get()
+    state = driving.driver
     if state is not None:
         state.called(operation)
     return operation
