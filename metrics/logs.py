@@ -167,8 +167,11 @@ class LogSubscriber:
         )
 
     def _ended(self, event: events.ExecutionEnded) -> None:
+        level = _END_LEVELS.get(event.status, logging.INFO)
+        if not self._logger.isEnabledFor(level):
+            return  # nearly always: not even its words need be put together
         self._log(
-            _END_LEVELS.get(event.status, logging.INFO),
+            level,
             f"execution ended: {event.status}",
             execution=event.execution_id,
             flow=event.flow,

@@ -88,8 +88,12 @@ while last - first > 999 do
   redis.call('HSET', KEYS[2], unpack(ARGV, first, first + 999))
   first = first + 1000
 end
-redis.call('HSET', KEYS[2], 'rev', ARGV[3], 'commit', ARGV[4], 'updated_at', ARGV[5], unpack(ARGV, first, last))
-if moved then redis.call('HSET', KEYS[2], 'status', ARGV[12]) end
+if moved then
+  redis.call('HSET', KEYS[2], 'rev', ARGV[3], 'commit', ARGV[4], 'updated_at', ARGV[5], 'status', ARGV[12],
+    unpack(ARGV, first, last))
+else
+  redis.call('HSET', KEYS[2], 'rev', ARGV[3], 'commit', ARGV[4], 'updated_at', ARGV[5], unpack(ARGV, first, last))
+end
 
 for i = commands, commands + 3 * applied - 1, 3 do
   if ARGV[i + 1] ~= '' then redis.call('PUBLISH', ARGV[i + 2], ARGV[i + 1]) end
