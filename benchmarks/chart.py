@@ -26,6 +26,7 @@ HEIGHT = 4.6
 BAR_INCHES = 0.42
 HEAD_INCHES = 0.95  # title and subtitle
 FOOT_INCHES = 0.75
+TICKS_MAX = 13  # as many places of a curve are named on its axis
 COLOURS = ("#0b6e99", "#d9730d", "#2f8f5b", "#a03b6f", "#8a6d00", "#5b5fc7", "#777777")
 INK = "#22272e"
 FAINT = "#6b7480"
@@ -96,7 +97,7 @@ def _frame(figure: Figure, chart: Chart, subtitle: str, height: float) -> None:
 def _bars(axes: Axes, chart: Chart) -> None:
     many = len(chart.series)
     thick = 0.68 / many
-    end = max((max(series.high or series.y) for series in chart.series), default=1.0)
+    end = max([max(series.high or series.y) for series in chart.series] + [chart.aim or 0.0])
     for number, series in enumerate(chart.series):
         places = [place + (number - (many - 1) / 2) * thick for place in range(len(series.y))]
         axes.barh(places, series.y, thick * 0.92, color=COLOURS[number % len(COLOURS)], label=series.label)
@@ -125,12 +126,12 @@ def _curve(axes: Axes, chart: Chart) -> None:
             x, low, high = list(series.x), list(series.low), list(series.high)
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.grid()
+    places = sorted({x for series in chart.series for x in series.x})
     if "x" in chart.log:
         axes.set_xscale("log")
-        places = sorted({x for series in chart.series for x in series.x})
-        if len(places) <= 13:
-            axes.set_xticks(places, [number_text(place) for place in places])
-            axes.minorticks_off()
+    if len(places) <= TICKS_MAX:
+        axes.set_xticks(places, [number_text(place) for place in places])
+        axes.minorticks_off()
     if "y" in chart.log:
         axes.set_yscale("log")
     else:
@@ -143,27 +144,35 @@ def _shares(axes: Axes, chart: Chart) -> None:
     axes.grid()
     axes.set_ylim(0, 1.01)
     axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axes.set_xlim(left=0)
     if "x" in chart.log:
         axes.set_xscale("symlog", linthresh=1)  # 0 has a place, too
         axes.xaxis.set_major_formatter(lambda value, _: number_text(value))
 
 
 def _finish(axes: Axes, chart: Chart) -> None:
-    if chart.kind != "bars" and "x" not in chart.log:
-        axes.xaxis.set_major_formatter(lambda value, _: number_text(value))
-    if chart.kind == "bars":
+    from matplotlib.ticker import NullFormatter
+
+    if chart.kind != "curve" or "x" in chart.log:
         axes.xaxis.set_major_formatter(lambda value, _: number_text(value))
     if chart.kind == "curve":
         axes.yaxis.set_major_formatter(lambda value, _: number_text(value))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(chart.x_label)
     if chart.y_label:
         axes.set_title(chart.y_label, loc="left", x=-0.08, fontsize=10, color=FAINT)
     if chart.aim is not None:
         line = axes.axhline if chart.kind == "curve" else axes.axvline
         line(chart.aim, color=FAINT, linewidth=1, linestyle=(0, (4, 3)), label=f"aim: {number_text(chart.aim)}")
-    if len(chart.series) > 1 or chart.aim is not None:
-        axes.legend(frameon=False, fontsize=9, loc="best")
+    if chart.kind == "shares":
+        axes.set_xlim(left=0)
+    handles, labels = axes.get_legend_handles_labels()
+    if len(chart.series) == 1:
+        handles, labels = handles[1:], labels[1:]  # the title says what it is
+    if labels:
+        # Above the bars, as these fill the whole plot.
+        above = {"loc": "lower right", "bbox_to_anchor": (1, 1)} if chart.kind == "bars" else {"loc": "best"}
+        axes.legend(handles, labels, frameon=False, fontsize=9, **above)
 
 
 def _around(series: Series) -> list[list[float]]:

@@ -103,21 +103,31 @@ async def naps(seconds: float) -> None:
     await sleep(seconds)
 
 
-def _fail_but_last() -> None:
-    if current_step().attempt < ATTEMPTS:
+_LEFT: dict[str, tuple[float, list[float]]] = {}  # per execution: when its last attempt ended, and the pauses before
+
+
+def _fail_but_last() -> list[float]:
+    """The pauses between attempts, in ms of the monotonic clock, at the last one; the others fail."""
+    began, own = time.monotonic(), current_step()
+    left, pauses = _LEFT.pop(own.execution_id, (began, []))
+    if own.attempt > 1:
+        pauses.append((began - left) * 1000)
+    if own.attempt < ATTEMPTS:
+        _LEFT[own.execution_id] = (time.monotonic(), pauses)
         raise RuntimeError("the receiver is down")
+    return pauses
 
 
 @step(retry=Retry(max_attempts=ATTEMPTS, base=BACKOFF_SECONDS, factor=1, jitter=BACKOFF_JITTER))
-async def fails() -> None:
-    """A step that succeeds at its last attempt."""
-    _fail_but_last()
+async def fails() -> list[float]:
+    """A step that succeeds at its last attempt, and tells how long the pauses were."""
+    return _fail_but_last()
 
 
 @step(retry=Retry(max_attempts=ATTEMPTS, base=QUICK_BACKOFF_SECONDS, factor=1, jitter=BACKOFF_JITTER))
-async def fails_soon() -> None:
+async def fails_soon() -> list[float]:
     """The same, for who only wants to see that it works."""
-    _fail_but_last()
+    return _fail_but_last()
 
 
 @flow

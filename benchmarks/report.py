@@ -133,7 +133,7 @@ def picture(report: Report, chart: Chart) -> str:
 
 def subtitle(report: Report) -> str:
     """Date and machine, and a warning."""
-    return report.environment.short + (" (A QUICK RUN: NOT A MEASUREMENT)" if report.quick else "")
+    return ("A QUICK RUN, NO MEASUREMENT: " if report.quick else "") + report.environment.short
 
 
 def markdown(reports: Sequence[Report], pictures: str = "", folder: str = "") -> str:
