@@ -150,8 +150,12 @@ def _shares(axes: Axes, chart: Chart) -> None:
 
 
 def _finish(axes: Axes, chart: Chart) -> None:
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
+    if chart.kind == "curve" and "y" in chart.log:
+        low, high = axes.get_ylim()
+        if high / low < 100:
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     if chart.kind != "curve" or "x" in chart.log:
         axes.xaxis.set_major_formatter(lambda value, _: number_text(value))
     if chart.kind == "curve":

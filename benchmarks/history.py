@@ -90,10 +90,14 @@ def _by_number(scale: Scale, progress: Progress) -> tuple[_Costs, _Costs]:
                 },
                 rounds,
                 progress,
-                lambda name, stored=f"{number:,}": f"{name if name == 'few' else stored} executions stored",
+                partial(_called, number),
             )
             few[number], many[number] = found["few"], found["many"]
     return few, many
+
+
+def _called(number: int, name: str) -> str:
+    return f"{name if name == 'few' else f'{number:,}'} executions stored"
 
 
 def _length_rows(costs: _Costs, row_bytes: Mapping[int, float]) -> list[Row]:

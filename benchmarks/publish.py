@@ -18,6 +18,7 @@ from benchmarks import capacity, report
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.chart import can_draw, draw
 from benchmarks.report import Report
+from benchmarks.result import Chart
 
 __all__ = ["CLAIMS", "main", "pages"]
 
@@ -140,7 +141,7 @@ def _draw(folder: Path, reports: Sequence[Report]) -> None:
         old.unlink()
 
 
-def _pictures(folder: Path, each: Report, chart: report.Chart) -> list[Path]:
+def _pictures(folder: Path, each: Report, chart: Chart) -> list[Path]:
     return draw(chart, report.subtitle(each), folder / report.picture(each, chart), ["svg"])
 
 

@@ -23,12 +23,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 __all__ = ["Chart", "Result", "Row", "Scale", "Series", "Table", "bars", "curve", "percentile", "shares"]
 
 SHARES = (*(n / 200 for n in range(200)), 0.999, 0.9999, 1.0)
 RATES = ("/s",)
+X = TypeVar("X", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def curve(
     name: str,
     title: str,
     labels: tuple[str, str],
-    lines: Mapping[str, Mapping[float, Sequence[float]]],
+    lines: Mapping[str, Mapping[X, Sequence[float]]],
     log: Literal["", "x", "y", "xy"] = "",
     aim: float | None = None,
 ) -> Chart:

@@ -29,7 +29,7 @@ def run(scale: Scale, progress: Progress) -> Result:
             return stages[shards].measure(loads[shards], flows, IN_FLIGHT * shards, STEPS)
 
         progress.plan(2 * rounds)
-        found = alternate({n: partial(measured, n) for n in stages}, rounds, progress, lambda n: f"{n} shards")
+        found = alternate({n: partial(measured, n) for n in stages}, rounds, progress, lambda n: f"{n} shard(s)")
         memory = {shards: stage.host.rss_bytes() / 2**20 for shards, stage in stages.items()}
         links = {shards: stage.redis.info("clients")["connected_clients"] for shards, stage in stages.items()}
         facts = two.facts()

@@ -113,7 +113,7 @@ class Stage:
         """The row of an execution that has completed, or will within so many seconds."""
         deadline = time.monotonic() + patience
         while True:
-            row: dict[bytes, bytes] = self.redis.hgetall(self.keys.row(execution_id))
+            row: dict[bytes, Any] = self.redis.hgetall(self.keys.row(execution_id))
             if row[b"status"] == b"completed":
                 return row
             if time.monotonic() > deadline:
@@ -190,7 +190,7 @@ def server_facts(client: redis.Redis) -> dict[str, str]:
     """Kind, version and settings of a server, for a result's facts."""
     info: dict[str, Any] = client.info("server")
     kind, version = ("Valkey", info.get("valkey_version")) if "valkey_version" in info else ("Redis", None)
-    settings: dict[str, str] = client.config_get(*SHOWN)
+    settings: Any = client.config_get(*SHOWN)
     known = {_text(name): _text(value) for name, value in settings.items()}
     shown = ", ".join(f"{name} {known[name] or 'off'}" for name in SHOWN if name in known)
     return {"server": f"{kind} {version or info['redis_version']}, unix socket", "settings": shown}

@@ -28,7 +28,7 @@ PROMISES = {
     "aof, appendfsync everysec": ("aof", "everysec"),
     "aof, appendfsync always": ("aof", "always"),
 }
-LIMITS = {"max_running": 5000, "max_steps": 5000}
+LIMITS: dict[str, float | str] = {"max_running": 5000, "max_steps": 5000}
 HOW = """five-step flows of no-op steps; each point some 0.7 s of them, at least two times what is in flight,
 three rounds of all points of an axis in turns. Payloads are the results of the steps, 50 in flight."""
 K = TypeVar("K", bound=Hashable)
@@ -59,7 +59,7 @@ def run(scale: Scale, progress: Progress) -> Result:
 
 def _in_flight(scale: Scale, progress: Progress, facts: dict[str, str]) -> _Part:
     crowds = (1, 5) if scale.quick else CROWDS
-    with Stage(**LIMITS) as stage:
+    with Stage("everysec", **LIMITS) as stage:
         load = stage.load("five")
         found = _measured({n: _Point(stage, load, n) for n in crowds}, scale, progress, lambda n: f"{n:,} in flight")
         facts |= stage.facts()
@@ -83,7 +83,7 @@ def _shards(scale: Scale, progress: Progress, facts: dict[str, str]) -> _Part:
         for number in numbers:
             stage = stack.enter_context(Stage(shards=number))
             points[number] = _Point(stage, stage.load("five"), IN_FLIGHT * number)
-        found = _measured(points, scale, progress, lambda n: f"{n} shards")
+        found = _measured(points, scale, progress, lambda n: f"{n} shard(s)")
         facts |= {"settings": points[numbers[0]].stage.facts()["settings"]}
     rates = {n: [one.rate for one in each] for n, each in found.items()}
     rows = [Row.of(f"{n} shard{'s' if n > 1 else ''}: throughput", "steps/s", each) for n, each in rates.items()]
@@ -115,7 +115,7 @@ def _payload(scale: Scale, progress: Progress, facts: dict[str, str]) -> _Part:
 def _durability(scale: Scale, progress: Progress, facts: dict[str, str]) -> _Part:
     crowds = (1, 5) if scale.quick else SAFE_CROWDS
     with ExitStack() as stack:
-        points = {}
+        points: dict[tuple[str, int], _Point] = {}
         for name, (durability, appendfsync) in PROMISES.items():
             stage = stack.enter_context(Stage(appendfsync, durability=durability))
             load = stage.load("five")
