@@ -43,6 +43,8 @@ def run(scale: Scale, progress: Progress) -> Result:
     ]
     growths = [full.shard_ms / empty.shard_ms for full, empty in zip(many[last], few[last], strict=True)]
     rows.insert(1, Row.of(f"shard CPU per step, {last:,} executions stored / few", "", growths, "about 1"))
+    growths = [full.redis_ms / empty.redis_ms for full, empty in zip(many[last], few[last], strict=True)]
+    rows.insert(2, Row.of(f"Redis CPU per step, {last:,} executions stored / few", "", growths, "about 1"))
     charts = [
         _chart("length", "Does a step cost more after many steps?", "steps of the execution", lengths),
         _chart("number", "Does a step cost more when many executions are stored?", "executions stored", many),

@@ -17,8 +17,9 @@ from string import Template
 from benchmarks import capacity, report
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.chart import can_draw, draw
+from benchmarks.peers.verdict import FASTEST_FLOWS, FASTEST_QUEUE
 from benchmarks.report import Report
-from benchmarks.result import Chart
+from benchmarks.result import Chart, Row
 
 __all__ = ["CLAIMS", "main", "pages"]
 
@@ -42,6 +43,8 @@ class Claim:
 CLAIMS = (
     Claim("steps a second, one shard", "throughput", "throughput", "steps/s"),
     Claim("steps a second, two shards", "shards", "two shards", "steps/s"),
+    Claim("its throughput by that of the fastest other durable flows here", "peers", FASTEST_FLOWS, "times"),
+    Claim("its throughput by that of the fastest queue here", "peers", FASTEST_QUEUE, "times"),
     Claim("share of what a bare loop reaches on the same Redis", "throughput", "throughput / limit", ""),
     Claim(
         "a five-step flow, alone, from `start` to result (median)", "latency", "client in another process, p50", "ms"
@@ -110,14 +113,27 @@ def claims(by_name: Mapping[str, Report]) -> list[str]:
     """The README's table; empty while nothing was published."""
     lines = []
     for claim in CLAIMS:
-        if claim.benchmark in by_name:
-            row = by_name[claim.benchmark].row(claim.measure, claim.unit)
+        row = _row(by_name.get(claim.benchmark), claim)
+        if row is not None:
             link = f"[{claim.benchmark}](docs/benchmarks.md#{claim.benchmark})"
             lines.append(f"| {claim.text} | {report.amount(row)} | {link} |")
     if not lines:
         return []
     newest = max((by_name[claim.benchmark] for claim in CLAIMS if claim.benchmark in by_name), key=_date)
     return ["| | | row |", "|---|---:|---|", *lines, "", f"Measured {newest.environment.short}."]
+
+
+def _row(found: Report | None, claim: Claim) -> Row | None:
+    """The row of a claim; None where that was not measured (which other systems were depends on the machine).
+
+    Raises:
+        KeyError: a benchmark of ours has no such row any more.
+    """
+    if found is None:
+        return None
+    if claim.benchmark == "peers" and all(row.measure != claim.measure for row in found.result.rows):
+        return None
+    return found.row(claim.measure, claim.unit)
 
 
 def _date(each: Report) -> str:
