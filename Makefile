@@ -7,21 +7,23 @@ BENCH_ARGS ?=
 SEED ?=
 SEEDS ?= 300
 HOURS ?=
+MINUTES ?= 10
 
 BIN := .venv/bin
 LINT := .venv-lint/bin
 TREE := .lint/tree
 SOURCES := runtime actors metrics tests benchmarks examples
 REAPED := $(BIN)/python tests/reaper.py $(BIN)/python
-FAST := $(wildcard tests/unit tests/conformance tests/sim tests/docs tests/test_*.py)
+FAST := $(wildcard tests/unit tests/conformance tests/sim tests/fuzz tests/docs tests/test_*.py)
 
-.PHONY: help demo test sim test-mutants test-system bench bench-peers bench-compare lint clean
+.PHONY: help demo test sim fuzz test-mutants test-system bench bench-peers bench-compare lint clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         50 order flows through crashes, failures and lost replies, under a minute"
-	@echo "make test         unit, conformance and docs tests"
+	@echo "make test         unit, conformance, simulation, fuzz and docs tests"
 	@echo "make sim          random schedules of everything that can go wrong, in virtual time; SEED=n, SEEDS=a-b, HOURS=1"
+	@echo "make fuzz         what strangers write, with fresh examples for MINUTES=10; prints what reproduces a fault"
 	@echo "make test-mutants every fault of docs/pains.md, put into a copy of the product, must turn a test red"
 	@echo "make test-system  real processes and servers, conformance on every Redis found"
 	@echo "make lint         ruff, mypy --strict, the typing ratchet, import layers"
@@ -38,6 +40,9 @@ test: .venv/ready
 sim: .venv/ready
 	@PYTHONPATH="tests$${PYTHONPATH:+:$$PYTHONPATH}" $(REAPED) -m sim.explore --seeds $(SEEDS) \
 		$(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS))
+
+fuzz: .venv/ready
+	@$(REAPED) tests/fuzz/run.py $(MINUTES)
 
 test-mutants: .venv/ready
 	@$(REAPED) tests/mutants/run.py $(MUTANTS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from stepwell.actors.messages import CommandMail, Doorbell, Mail
-from stepwell.core.errors import InvalidName, StepwellError
+from stepwell.core import codec
+from stepwell.core.errors import InvalidName, PayloadError, StepwellError
 from stepwell.core.formats import entry_format
 from stepwell.core.inputs import CancelAsked, Command, RetryAsked, SignalSent
 from stepwell.core.names import check_execution_id, check_name
@@ -71,8 +72,9 @@ def command_input(kind: str, command_id: str, data: bytes, now: int) -> Command:
     if kind == "signal":
         try:
             signal = _decode_signal(data)
-            return SignalSent(now, command_id, check_name("signal", signal.name), bytes(signal.payload))
-        except (msgspec.MsgspecError, InvalidName) as error:
+            payload = codec.check_foreign(bytes(signal.payload), "its payload")
+            return SignalSent(now, command_id, check_name("signal", signal.name), payload)
+        except (*codec.UNREADABLE, InvalidName, PayloadError) as error:
             raise NoSuchCommand(f"signal {command_id} can't be read: {error}") from error
     raise NoSuchCommand(f"no command is of type {kind[:40]!r}; there are signal, cancel and retry")
 

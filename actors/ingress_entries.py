@@ -108,5 +108,5 @@ def _json(fields: Mapping[str, bytes], name: str, default: object) -> object:
         )
     try:
         return codec.decode_plain(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except codec.UNREADABLE as error:
         raise NotTaken(f"field {name!r} of the entry is not JSON: {error}") from error

@@ -30,8 +30,13 @@ _CONTROL |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def utc_ms(milliseconds: int) -> str:
-    """Milliseconds since the epoch as ISO 8601 in UTC, to the millisecond: `2026-01-05T09:30:00.125Z`."""
-    return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Milliseconds since the epoch as ISO 8601 in UTC, to the millisecond: `2026-01-05T09:30:00.125Z`; a time that no
+    calendar has, as a damaged row may, as the number that it is."""
+    try:
+        at = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return f"{milliseconds} ms"
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _Redacting(logging.Formatter):

@@ -105,7 +105,7 @@ def command(
 def _judged(verb: Verb, execution_id: str, recorded: bytes) -> CommandResult:
     try:
         outcome = decode_outcome(recorded)
-    except msgspec.MsgspecError:
+    except codec.UNREADABLE:
         return CommandResult(True, "", "it has an outcome that this version can't read")
     if not outcome.applied:
         raise CommandRefused(outcome.reason or f"{verb} of {execution_id} refused")

@@ -10,6 +10,7 @@ from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Conversation, ask
 from stepwell.client.reading import Dicts, check_limit
 from stepwell.client.waiting import Json
+from stepwell.core import codec
 from stepwell.core.errors import UnknownLetter, UsageError
 from stepwell.store import letters as store
 from stepwell.store.keys import Keys
@@ -110,6 +111,6 @@ def _plain(name: str, value: bytes) -> Json:
     if name in ("data", "input", "payload"):
         try:
             return msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError):
+        except codec.UNREADABLE:
             pass
     return text(value)

@@ -6,11 +6,10 @@ import difflib
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-import msgspec
-
 from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Conversation, ask
 from stepwell.client.waiting import Json, no_such
+from stepwell.core import codec
 from stepwell.core.errors import UsageError
 from stepwell.core.names import check_execution_id
 from stepwell.core.records import decode_meta
@@ -93,7 +92,7 @@ def _line(execution_id: str, head: Mapping[str, bytes]) -> dict[str, Json]:
     try:
         meta = decode_meta(head.get("meta", b""))
         flow, created_at = meta.flow, meta.created_at
-    except msgspec.MsgspecError:
+    except codec.UNREADABLE:
         flow, created_at = "", None
     return {
         "id": execution_id,

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import msgspec
-
 from stepwell.client.facts import NamespaceView, Worker
 from stepwell.client.moves import Conversation, ask
 from stepwell.core import codec
@@ -117,7 +115,7 @@ def identity(head: Mapping[str, bytes]) -> tuple[str, str]:
     """Flow and input hash of the execution that a row's `meta` tells of."""
     try:
         meta = decode_meta(head.get("meta", b""))
-    except msgspec.MsgspecError:
+    except codec.UNREADABLE:
         return "(unreadable)", ""
     return meta.flow, meta.input_hash
 

@@ -7,14 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import msgspec
-
 from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Conversation, ask, watch
 from stepwell.core import codec
 from stepwell.core.advice import NO_WORKER, to_do
 from stepwell.core.clock import Clock
-from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, StoreError, UnknownExecution, UsageError
+from stepwell.core.errors import (
+    ExecutionCancelled,
+    ExecutionFailed,
+    PayloadError,
+    StoreError,
+    UnknownExecution,
+    UsageError,
+)
 from stepwell.core.names import check_execution_id
 from stepwell.core.records import TerminalError, decode_error
 from stepwell.core.status import CANCELLED, ERROR, PARKED, TERMINAL
@@ -53,13 +58,16 @@ class Ending:
             raise ExecutionFailed(self.execution_id, self.error())
         if self.status == CANCELLED:
             raise ExecutionCancelled(self.execution_id)
-        return codec.decode_plain(self.head.get("result", b"null"))
+        try:
+            return codec.decode_foreign(self.head.get("result", b"null"))
+        except codec.UNREADABLE as error:
+            raise PayloadError(f"the result of execution {self.execution_id} can't be read: {error}") from error
 
     def error(self) -> dict[str, Json]:
         """The terminal error, or why the execution is parked."""
         try:
             return error_shown(decode_error(self.head.get("error", b"")))
-        except msgspec.MsgspecError:
+        except codec.UNREADABLE:
             return error_shown(TerminalError("Unreadable", "the record of its error can't be read", 0))
 
 

@@ -22,6 +22,8 @@ NESTING_MAX = 200  # far under what a decoder on a deep stack can take
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _ANY_TYPES = (Any, object, None)
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding raises for bytes that anyone may have written: no JSON, no UTF-8, another type, nested too deeply."""
 
 
 def _enc_hook(value: Any) -> Any:
@@ -72,7 +74,7 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
         raise PayloadError(
             f"{what} is too large: {len(raw):,} bytes, the limit is {limit:,}; store it elsewhere and pass a reference"
         )
-    if raw.count(b"[") + raw.count(b"{") > NESTING_MAX and _nesting(raw) > NESTING_MAX:
+    if _is_deep(raw):
         raise _too_deep(what)
     if b"null" in raw:
         place_of_nan = _find_nan(value, "$", 0)
@@ -109,6 +111,29 @@ def decode_plain(raw: bytes | msgspec.Raw) -> Any:
     return _decode_any(raw)
 
 
+def decode_foreign(raw: bytes | msgspec.Raw) -> Any:
+    """Plain JSON that may not have come out of `encode`. Raises one of `UNREADABLE`, also where it is nested deeper
+    than `encode` lets it be: whoever handles the value may have a deep stack already."""
+    if _is_deep(bytes(raw)):
+        raise ValueError(f"nested deeper than {NESTING_MAX} levels")
+    return _decode_any(raw)
+
+
+def check_foreign(raw: bytes, what: str) -> bytes:
+    """JSON that did not come out of `encode`, if it might have.
+
+    Raises:
+        PayloadError: no JSON, over the limit, or nested too deeply.
+    """
+    if len(raw) > PAYLOAD_BYTES_MAX:
+        raise PayloadError(f"{what} is too large: {len(raw):,} bytes, the limit is {PAYLOAD_BYTES_MAX:,}")
+    try:
+        decode_foreign(raw)
+    except UNREADABLE as error:
+        raise PayloadError(f"{what} can't be read as JSON: {error}") from error
+    return raw
+
+
 def canonical(value: object, what: str) -> bytes:
     """JSON with sorted keys: equal values give equal bytes."""
     return msgspec.json.encode(_decode_any(encode(value, what)), order="sorted")
@@ -116,6 +141,10 @@ def canonical(value: object, what: str) -> bytes:
 
 def _too_deep(what: str) -> PayloadError:
     return PayloadError(f"{what} can't be stored: it is nested deeper than {NESTING_MAX} levels; make it flatter")
+
+
+def _is_deep(raw: bytes) -> bool:
+    return raw.count(b"[") + raw.count(b"{") > NESTING_MAX and _nesting(raw) > NESTING_MAX
 
 
 def _nesting(raw: bytes) -> int:

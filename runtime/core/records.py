@@ -5,7 +5,7 @@ Times are milliseconds since the epoch on the namespace's clock.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -13,7 +13,12 @@ from stepwell.core.formats import FORMAT
 from stepwell.core.status import STEP_COMPLETED
 
 NO_VALUE = msgspec.Raw(b"")  # the same object everywhere: fields at their default are left out by identity
+TIME_MAX: Final = 253_402_300_799_999  # the last millisecond of the year 9999
+Ms: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=TIME_MAX)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 OpKind = Literal["step", "timer", "signal"]
+OpStatus: TypeAlias = Literal["ready", "running", "backoff", "waiting"]
+FactStatus: TypeAlias = Literal["completed", "failed", "cancelled", "timed_out"]
 STEP: Literal["step"] = "step"
 TIMER: Literal["timer"] = "timer"
 SIGNAL: Literal["signal"] = "signal"
@@ -23,10 +28,10 @@ class Meta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Facts of an execution that never change: field `meta`."""
 
     flow: str
-    created_at: int
+    created_at: Ms
     input_hash: str
     root: str = ""  # empty: the execution is its own root
-    run: int = 0
+    run: Count = 0
     format: int = FORMAT
 
 
@@ -42,30 +47,30 @@ class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One failed attempt: field `a:<path>:<n>`; a successful one is part of its fact."""
 
-    n: int
-    ended_at: int
+    n: Count
+    ended_at: Ms
     error: Failure
-    started_at: int | None = None
-    due_at: int | None = None  # when the next attempt is due; None: there was no next
+    started_at: Ms | None = None
+    due_at: Ms | None = None  # when the next attempt is due; None: there was no next
 
 
 class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An operation that the flow waits for: field `p:<path>`."""
 
     kind: OpKind
-    status: str
+    status: OpStatus
     token: str
-    declared_at: int
+    declared_at: Ms
     name: str = ""  # step or signal name
-    attempt: int = 0  # number of the current or coming attempt, steps only
-    budget_from: int = 0  # attempts before this one don't count (a manual retry renews the budget)
-    interruptions: int = 0
-    due_at: int | None = None
-    delay_ms: int | None = None  # the recorded delay: a stepped Redis clock never lengthens it
-    generation: int = 0
+    attempt: Count = 0  # number of the current or coming attempt, steps only
+    budget_from: Count = 0  # attempts before this one don't count (a manual retry renews the budget)
+    interruptions: Count = 0
+    due_at: Ms | None = None
+    delay_ms: Ms | None = None  # the recorded delay: a stepped Redis clock never lengthens it
+    generation: Count = 0
     lane: bool = False  # it cut short its shard, or may have: it runs in a process of its own
     winding: str = ""  # why nothing new may start here: `cancel` or `gather`
-    late_from: int | None = None  # when the running retry was due
+    late_from: Ms | None = None  # when the running retry was due
 
     @property
     def failures(self) -> int:
@@ -77,7 +82,7 @@ class CutShort(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An attempt that its shard's death cut short, as the black box shows. `named`: its own code was at work."""
 
     token: str
-    attempt: int
+    attempt: Count
     named: bool
     path: str = ""
 
@@ -89,18 +94,18 @@ class Fact(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     every execution in memory would pay for them.
     """
 
-    seq: int
+    seq: Count
     token: str
-    declared_at: int
-    ended_at: int
+    declared_at: Ms
+    ended_at: Ms
     kind: OpKind = STEP
-    status: str = STEP_COMPLETED
+    status: FactStatus = STEP_COMPLETED
     value: msgspec.Raw = NO_VALUE
     error: Failure | None = None
-    attempt: int = 1
-    started_at: int | None = None
-    interruptions: int = 0
-    generation: int = 0
+    attempt: Count = 1
+    started_at: Ms | None = None
+    interruptions: Count = 0
+    generation: Count = 0
     cancel: bool = False  # delivered as Cancelled, whatever the outcome
     superseded: bool = False  # a manual retry reopened the operation
     name: str = ""
@@ -111,7 +116,7 @@ class Signal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     name: str
     payload: msgspec.Raw
-    at: int
+    at: Ms
 
 
 class LeftOpen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -119,15 +124,15 @@ class LeftOpen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     kind: OpKind
     token: str
-    attempts: int  # attempts made
-    status: str  # what it was when it was left
-    declared_at: int
-    next_attempt: int = 0
-    budget_from: int = 0
-    interruptions: int = 0
-    due_at: int | None = None
+    attempts: Count  # attempts made
+    status: OpStatus | FactStatus  # what it was when it was left
+    declared_at: Ms
+    next_attempt: Count = 0
+    budget_from: Count = 0
+    interruptions: Count = 0
+    due_at: Ms | None = None
     name: str = ""
-    generation: int = 0
+    generation: Count = 0
 
 
 class FailedStep(msgspec.Struct, frozen=True, gc=False):
@@ -135,7 +140,7 @@ class FailedStep(msgspec.Struct, frozen=True, gc=False):
 
     path: str
     token: str
-    attempts: int
+    attempts: Count
 
 
 class TerminalError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -143,8 +148,8 @@ class TerminalError(msgspec.Struct, frozen=True, omit_defaults=True):
 
     type: str
     message: str
-    at: int
-    attempts: int = 0
+    at: Ms
+    attempts: Count = 0
     failed_step: FailedStep | None = None
     open: dict[str, LeftOpen] = {}
     wound: tuple[str, ...] = ()  # completed while the failure wound them up: a retry delivers their results

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -13,8 +14,10 @@ from stepwell.core.checkpoint import NO_SIGNALS, NONE_LEFT, Chain, Checkpoint, n
 from stepwell.core.errors import StepwellError
 from stepwell.core.formats import FORMAT
 from stepwell.core.rules.steps import ATTEMPTS_KEPT
-from stepwell.core.status import STATUSES
-from stepwell.core.token import token_seed
+from stepwell.core.status import COMPLETED, ERROR, OP_WAITING, QUEUED, STATUSES, STEP_BACKOFF
+from stepwell.core.token import step_token, token_seed
+
+REV_MAX: Final = 2**53
 
 
 class UnreadableRow(StepwellError):
@@ -50,11 +53,17 @@ def parse(execution_id: str, fields: Mapping[str, bytes], secret: bytes, reads: 
                 if not fact.superseded:
                     facts.append((fact.seq, field[2:], raw))
             elif kind == "a:":
-                attempts.append((records.decode_attempt(raw).n, field, raw))
+                n = records.decode_attempt(raw).n
+                if field.rpartition(":")[2] != str(n):
+                    raise ValueError(f"it holds attempt {n}")
+                attempts.append((n, field, raw))
             elif kind == "s:":
-                signals[int(field[2:])] = records.decode_signal(raw)
+                signals[_whole(field[2:].encode(), REV_MAX)] = records.decode_signal(raw)
         field = "status, rev or times"
-        return _assemble(execution_id, fields, secret, meta, opened, signals, facts, attempts, top_seq)
+        cp = _assemble(execution_id, fields, secret, meta, opened, signals, facts, attempts, top_seq)
+        field = "what it all says"
+        _check(cp)
+        return cp
     except UnreadableRow:
         raise
     except (KeyError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -74,7 +83,7 @@ def _assemble(
 ) -> Checkpoint:
     status = fields["status"].decode()
     if status not in STATUSES:
-        raise ValueError(f"unknown status {status!r}")
+        raise ValueError(f"unknown status {status!r:.40}")
     error = fields.get("error")
     # In two parts: a call with more than 15 names costs ten times as much.
     cp = Checkpoint(
@@ -83,7 +92,7 @@ def _assemble(
         input=fields["input"],
         seed=token_seed(execution_id, meta.run, secret),
         status=status,
-        rev=int(fields["rev"]),
+        rev=_whole(fields["rev"], REV_MAX),
         seq=top_seq,
         open=dict(sorted(opened.items(), key=lambda item: item[1].declared_at)),
         facts=_chain(facts),
@@ -115,7 +124,43 @@ def _chain(entries: list[tuple[int, str, bytes]]) -> Chain:
 
 def _time(fields: Mapping[str, bytes], name: str) -> int | None:
     raw = fields.get(name)
-    return None if raw is None else int(raw)
+    return None if raw is None else _whole(raw, records.TIME_MAX)
+
+
+def _whole(raw: bytes, most: int) -> int:
+    """A whole number as we write it: what is written otherwise is not ours, and would not compare."""
+    if not raw.isdigit() or len(raw) > len(str(most)) or (raw[:1] == b"0" and raw != b"0") or int(raw) > most:
+        raise ValueError(f"expected a whole number up to {most}, got {raw[:40]!r}")
+    return int(raw)
+
+
+def _check(cp: Checkpoint) -> None:
+    """Refuse what is well-formed and still no rule of ours writes: going on from there could do anything.
+
+    Raises:
+        ValueError: says what does not go together.
+    """
+    if cp.terminal and cp.open:
+        raise ValueError(f"it is {cp.status}, but {min(cp.open)} is open")
+    if cp.status == QUEUED and (cp.open or cp.facts):
+        raise ValueError("it is queued, but has begun")
+    if (cp.status == ERROR and cp.error is None) or (cp.status == COMPLETED and cp.result is None):
+        raise ValueError(f"it is {cp.status}, but does not say {'why' if cp.status == ERROR else 'what came out'}")
+    for path, op in cp.open.items():
+        is_step = op.kind == records.STEP
+        if is_step == (op.status == OP_WAITING) or (is_step and op.attempt <= op.budget_from):
+            raise ValueError(f"p:{path} is a {op.kind} that is {op.status}, at attempt {op.attempt}")
+        if op.due_at is None and (op.status == STEP_BACKOFF or op.kind == records.TIMER):
+            raise ValueError(f"p:{path} waits for a time, but does not say which")
+        _check_token(cp, path, op)
+    for path, left in (*cp.left.items(), *(cp.error.open.items() if cp.error is not None else ())):
+        _check_token(cp, path, left)
+
+
+def _check_token(cp: Checkpoint, path: str, op: records.OpenOp | records.LeftOpen) -> None:
+    """A body that runs under another token is another step to its receiver."""
+    if op.token != step_token(cp.seed, path, op.generation):
+        raise ValueError(f"the token of {path} is not its own")
 
 
 def fields_of(cp: Checkpoint) -> list[tuple[str, bytes]]:

@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from stepwell.core import codec, records
 from stepwell.core.records import STEP, Attempt, Fact, LeftOpen, Meta, OpenOp, Signal, TerminalError
 from stepwell.core.status import QUEUED, STEP_CANCELLED
@@ -38,8 +36,8 @@ def view(execution_id: str, fields: Mapping[str, bytes]) -> dict[str, Any]:
         "id": execution_id,
         "flow": meta.flow or row.text("flow"),
         "status": row.text("status") or QUEUED,
-        "input": row.one("input", codec.decode_plain),
-        "result": row.one("result", codec.decode_plain),
+        "input": row.one("input", codec.decode_foreign),
+        "result": row.one("result", codec.decode_foreign),
         "rev": row.number("rev"),
         "created_at": meta.created_at or row.number("created_at"),
         "updated_at": row.number("updated_at"),
@@ -69,11 +67,11 @@ class _Row:
         self.fields = fields
         self.unreadable = "" if "meta" in fields else "the field meta is missing"
 
-    def decoded(self, field: str, raw: bytes, decode: Callable[[Any], Any]) -> Any:
+    def decoded(self, field: str, raw: bytes | str, decode: Callable[[Any], Any]) -> Any:
         """The value of a field; None where it can't be read."""
         try:
             return decode(raw)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except codec.UNREADABLE as error:
             self.unreadable = self.unreadable or f"the field {field} is malformed: {error}"
             return None
 
@@ -100,7 +98,7 @@ def _operations(row: _Row, error: TerminalError | None) -> tuple[dict[str, Descr
     for field, raw in row.fields.items():
         kind, path = field[:2], field[2:]
         if kind == "r:":
-            fact: Fact | None = row.decoded(field, raw, records.decode_fact)
+            fact: Fact | None = row.decoded(field, raw, _decode_fact)
             if fact is not None and not fact.superseded:
                 found[path] = fact
         elif kind == "p:":
@@ -112,6 +110,21 @@ def _operations(row: _Row, error: TerminalError | None) -> tuple[dict[str, Descr
             if attempt is not None:
                 attempts.setdefault(path.rpartition(":")[0], {})[attempt.n] = attempt
     return {**found, **opened}, attempts
+
+
+def _decode_fact(raw: bytes) -> Fact:
+    """A fact whose value can be shown."""
+    fact = records.decode_fact(raw)
+    if bytes(fact.value):
+        codec.decode_foreign(fact.value)
+    return fact
+
+
+def _decode_signal(raw: bytes) -> Signal:
+    """A signal whose payload can be shown."""
+    signal = records.decode_signal(raw)
+    codec.decode_foreign(signal.payload)
+    return signal
 
 
 def _step(path: str, op: Described, root: str, failed: dict[int, Attempt]) -> dict[str, Any]:
@@ -215,10 +228,11 @@ def _failure(failure: records.Failure) -> dict[str, Any]:
 def _signals(row: _Row) -> list[dict[str, Any]]:
     kept: dict[int, Signal] = {}
     for field, raw in row.fields.items():
-        if field.startswith("s:") and field[2:].isdigit():
-            signal: Signal | None = row.decoded(field, raw, records.decode_signal)
-            if signal is not None:
-                kept[int(field[2:])] = signal
+        if field.startswith("s:"):
+            seq: int | None = row.decoded(field, field[2:], int)
+            signal: Signal | None = row.decoded(field, raw, _decode_signal)
+            if seq is not None and signal is not None:
+                kept[seq] = signal
     return [
         {"name": signal.name, "at": signal.at, "payload": codec.decode_plain(signal.payload)}
         for _, signal in sorted(kept.items(), key=lambda each: each[0])

@@ -37,6 +37,7 @@ from stepwell.flow.operations import Driving, Gather, Operation, Sleep, StepCall
 logger = logging.getLogger("stepwell.flow")
 Leaf = StepCall[Any] | Sleep | WaitFor
 _LEAVES = (StepCall, Sleep, WaitFor)  # a tuple: `A | B` would be made anew at each operation
+_PLAIN = codec.decoder(None)
 
 
 class _Branch:
@@ -323,7 +324,7 @@ def outcome_of(op: Leaf, path: str, fact: Fact) -> tuple[Any, BaseException | No
     if fact.status == STEP_COMPLETED:
         if isinstance(op, StepCall):
             return op.step.decode_result(fact.value), None
-        return codec.decode_plain(fact.value), None
+        return codec.decode(fact.value, _PLAIN, f"what is recorded at {path}"), None
     if fact.status == OP_TIMED_OUT:
         seconds, name = (op.seconds, op.name) if isinstance(op, WaitFor) else (None, "")
         return None, SignalTimeout(path, seconds or 0.0, name)

@@ -99,7 +99,7 @@ class InputModel:
         """The plain values of an input that has the right names."""
         try:
             given = codec.decode_plain(raw)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except codec.UNREADABLE as error:
             raise InvalidInput(f"the input of flow {self._flow} is not JSON: {error}") from error
         problem = misfit(self._flow, self.parameters, given)
         if problem:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 import redis
 
+from stepwell.core.codec import UNREADABLE
 from stepwell.core.ownership import Member
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
@@ -51,7 +52,7 @@ class Members:
         for shard_id, value in fields_of(raw).items():
             try:
                 members[shard_id] = msgspec.json.decode(value, type=Member)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 continue
         return Roll(time_us(time) // 1000, members)
 

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 import redis
 
+from stepwell.core.codec import UNREADABLE
 from stepwell.core.errors import StoreError
 from stepwell.core.records import CutShort
 from stepwell.store.keys import Keys
@@ -115,7 +116,7 @@ def suspects_of(raw: object) -> Suspects:
         elif name[:2] == "i:":
             try:
                 cuts[name[2:]] = _decode_cut(value)
-            except msgspec.DecodeError:
+            except UNREADABLE:
                 cuts[name[2:]] = ()
     struck = {name[2:]: strike for name, strike in strikes.items() if name[0] == "x"}
     executions = {each: Suspect(struck.get(each), cuts.get(each, ())) for each in (*struck, *cuts)}

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import redis
 
+from stepwell.core.codec import UNREADABLE
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
 from stepwell.store.replies import fields_of
@@ -60,7 +61,7 @@ def heartbeats_of(raw: object) -> dict[str, Heartbeat]:
     for worker_id, value in fields_of(raw).items():
         try:
             beat = msgspec.json.decode(value, type=Heartbeat)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             continue
         if type(beat.get("at")) is int:
             beats[worker_id] = {"id": worker_id, **beat}

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from stepwell.core import events
 from stepwell.core.checkpoint import APPLIED_LIMIT, Chain, Checkpoint, oldest_first
+from stepwell.core.codec import UNREADABLE
 from stepwell.core.effects import Answer, DisarmTimer, Effect, Emit, Erase, Redrive, Write
 from stepwell.core.inputs import CancelAsked, Command, Resumed, RetryAsked, SignalSent
 from stepwell.core.records import (
@@ -159,7 +160,7 @@ def _retry_error(cp: Checkpoint, event: RetryAsked) -> Step:
 def _is_json(payload: bytes) -> bool:
     try:
         msgspec.json.decode(payload)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except UNREADABLE:
         return False
     return True
 

@@ -8,7 +8,18 @@ from msgspec.structs import replace
 from stepwell.core import events
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import Deliver, DisarmTimer, Effect, Emit, Erase, Withdraw, Write
-from stepwell.core.records import NO_VALUE, STEP, Fact, Failure, LeftOpen, OpenOp, encode, encode_kept
+from stepwell.core.records import (
+    NO_VALUE,
+    STEP,
+    Fact,
+    FactStatus,
+    Failure,
+    LeftOpen,
+    OpenOp,
+    OpStatus,
+    encode,
+    encode_kept,
+)
 from stepwell.core.status import OP_WAITING, STEP_BACKOFF, STEP_CANCELLED, STEP_FAILED, STEP_RUNNING
 
 Step = tuple[Checkpoint, list[Effect]]
@@ -24,7 +35,7 @@ def record(
     cp: Checkpoint,
     path: str,
     op: OpenOp,
-    status: str,
+    status: FactStatus,
     now: int,
     value: Raw = NO_VALUE,
     error: Failure | None = None,
@@ -63,13 +74,13 @@ def reopen(cp: Checkpoint, path: str, op: OpenOp) -> Step:
     return replace(cp, open=opened), [Write("p:" + path, encode(op))]
 
 
-def leave(cp: Checkpoint, path: str, op: OpenOp, status: str, made: int, next_attempt: int) -> Step:
+def leave(cp: Checkpoint, path: str, op: OpenOp, status: OpStatus | FactStatus, made: int, next_attempt: int) -> Step:
     """Remember an operation that a failure leaves behind, so that a manual retry can bring it back."""
     all_left = {**cp.left, path: left_open(op, status, made, next_attempt)}
     return replace(cp, left=all_left), [Write("left", encode(all_left))]
 
 
-def left_open(op: OpenOp, status: str, made: int, next_attempt: int) -> LeftOpen:
+def left_open(op: OpenOp, status: OpStatus | FactStatus, made: int, next_attempt: int) -> LeftOpen:
     """An open operation as an ended execution remembers it."""
     return LeftOpen(
         kind=op.kind,
