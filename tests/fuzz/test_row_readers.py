@@ -63,7 +63,7 @@ def why_unreadable(fields: dict[str, bytes]) -> str:
 
 
 @pytest.mark.pain(16)
-@fuzz(1500)
+@fuzz(800)
 @given(damaged_rows())
 def test_a_damaged_row_can_always_be_shown(fields: dict[str, bytes]) -> None:
     shown = view(VICTIM, fields)
@@ -99,7 +99,7 @@ def check_written(cp: Checkpoint) -> None:
 
 
 @pytest.mark.pain(16, 34)
-@fuzz(1000)
+@fuzz(600)
 @given(damaged_rows(), st.booleans(), st.lists(events, max_size=6))
 def test_a_machine_over_a_damaged_row_parks_or_goes_on(fields: dict[str, bytes], clean: bool, fed: list[Input]) -> None:
     try:

@@ -63,7 +63,7 @@ def look(world: World) -> None:
 
 
 @pytest.mark.pain(16)
-@fuzz(40)
+@fuzz(25)
 @given(st.data())
 def test_a_damaged_row_is_parked_with_a_reason_or_goes_on(data: st.DataObject) -> None:
     with fuzz_world() as world:
