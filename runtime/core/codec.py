@@ -111,7 +111,7 @@ def decode_plain(raw: bytes | msgspec.Raw) -> Any:
     return _decode_any(raw)
 
 
-def decode_foreign(raw: bytes | msgspec.Raw) -> Any:
+def decode_foreign(raw: bytes | msgspec.Raw) -> object:
     """Plain JSON that may not have come out of `encode`. Raises one of `UNREADABLE`, also where it is nested deeper
     than `encode` lets it be: whoever handles the value may have a deep stack already."""
     if _is_deep(bytes(raw)):
