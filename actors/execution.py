@@ -37,7 +37,6 @@ from stepwell.core.inputs import (
 from stepwell.core.limits import WAKE_AHEAD_SECONDS
 from stepwell.core.records import TerminalError, encode
 from stepwell.core.status import (
-    PARK_CRASHED,
     PARK_KILLS_SHARD,
     PARK_NOT_DEPLOYED,
     PARK_UNREADABLE,
@@ -215,12 +214,8 @@ class ExecutionActor(PooledActor):
         self._shard.dispatcher.tell(m.BadCommand(self._id, self._partition, mail, reason))
 
     def _why_unread(self) -> str:
-        park = self._park
-        if park is None:
-            return f"{self._id} is parked, and its row was not read"
-        # What a traceback says stands at its end.
-        said = park.detail.splitlines()[-1 if park.reason == PARK_CRASHED else 0]
-        return f"{self._id} is parked, and its row was not read ({park.reason}: {said})"
+        why = "" if self._park is None else f" ({self._park.in_short})"
+        return f"{self._id} is parked, and its row was not read{why}"
 
     def _doorbell(self, bell: m.Doorbell) -> None:
         machine = self._machine

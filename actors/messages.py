@@ -10,6 +10,7 @@ import msgspec
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.core.records import Failure
 from stepwell.core.retry import Retry
+from stepwell.core.status import PARK_CRASHED
 from stepwell.store.inbox import Entry
 from stepwell.store.replies import Reply
 from stepwell.store.requests import ReadRev, Revive
@@ -114,6 +115,11 @@ class Park(msgspec.Struct, gc=False):
 
     reason: str
     detail: str
+
+    @property
+    def in_short(self) -> str:
+        """The reason and one line of the detail: of a traceback the last one, which says what was raised."""
+        return f"{self.reason}: {self.detail.splitlines()[-1 if self.reason == PARK_CRASHED else 0]}"
 
 
 class StopGranted(msgspec.Struct, gc=False):
