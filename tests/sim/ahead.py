@@ -16,7 +16,10 @@ def next_look(shard: SimShard) -> float | None:
     for partition, until in shard.reader._known_until.items():
         live = shard.world.keys.live(partition)
         dues += [due for _, due in shard.world.client.zrangebyscore(live, f"({until}", "(+inf", 0, 1, True)]
-    if not dues:
-        return None
-    seconds = (min(dues) - shard.clock.now_ms()) / 1000
+    return sees_at(shard, min(dues)) if dues else None
+
+
+def sees_at(shard: SimShard, due_ms: float) -> float:
+    """The monotonic second at which a shard sees what is due then, and not in memory."""
+    seconds = (due_ms - shard.clock.now_ms()) / 1000
     return max(shard.reader._look_due, shard.clock.monotonic() + seconds - WAKE_AHEAD_SECONDS)

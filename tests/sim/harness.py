@@ -506,18 +506,14 @@ class SimShard:
         """When something is due, sweeps apart."""
         dues = [self.scheduler.next_due(), self.runner.next_due()]
         if not self._draining and "reader" not in self.paused:
-            look = next_look(self)  # but not while it pauses
+            look = self._next_look()  # but not while it pauses
             dues.append(None if look is None else max(look, self._reader_until))
         if not self.mirror.idle and "mirror" not in self.paused:
             dues.append(self._mirror_until)
         renews = self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down or self.leases._suspects
         if renews and "leases" not in self.paused:
             dues.append(self.leases.next_at)
-        if (
-            self.ingress is not None
-            and "ingress" not in self.paused
-            and self.world.client.xlen(self.world.keys.ingress)
-        ):
+        if self.ingress is not None and "ingress" not in self.paused and self._entered():
             dues.append(max(self.ingress.next_at, self._ingress_until))
         if self.holdings.partitions() and self._reader_until > self.clock.monotonic():
             dues.append(self._reader_until)
@@ -570,9 +566,16 @@ class SimShard:
             return False
         if self.clock.monotonic() < self._ingress_until:
             return False
-        before = self.world.client.xlen(self.world.keys.ingress)
+        before = self._entered()
         self.ingress.run_once(None)
-        return self.world.client.xlen(self.world.keys.ingress) < before
+        return self._entered() < before
+
+    def _entered(self) -> int:
+        """How many entries lie in the ingress."""
+        return int(self.world.client.xlen(self.world.keys.ingress))
+
+    def _next_look(self) -> float | None:
+        return next_look(self)
 
     def _pause_ingress(self, seconds: float) -> None:
         self._ingress_until = self.clock.monotonic() + seconds

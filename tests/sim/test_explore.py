@@ -62,7 +62,7 @@ def test_every_act_is_drawn_and_done() -> None:
 def test_a_failure_is_made_shorter_and_still_fails_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(run: Exploration) -> str:
         shard = next(iter(run.shards()), None)
-        if shard is not None and run.users.plans:
+        if shard is not None and run.model.plans:
             raise AssertionError("a promise is broken on purpose")
         return ""
 

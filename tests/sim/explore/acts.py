@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from sim.explore.schedule import USER_ACTS
 from sim.explore.world import LINKS, ExploredShard
 from sim.journal import Fate
 
@@ -22,33 +23,6 @@ Act = Callable[["Exploration"], str]
 
 NAMES: Final = ("a/0", "a/1", "b/0", "c/0")
 REFUSED: Final = Refused("loading the dataset in memory", "LOADING")
-
-
-# Users.
-
-
-def start(run: Exploration) -> str:
-    return run.users.start(run.chance)
-
-
-def burst(run: Exploration) -> str:
-    return "; ".join(filter(None, [run.users.start(run.chance) for _ in range(run.chance.randint(2, 5))]))
-
-
-def signal(run: Exploration) -> str:
-    return run.users.signal(run.chance)
-
-
-def cancel(run: Exploration) -> str:
-    return run.users.cancel(run.chance)
-
-
-def retry(run: Exploration) -> str:
-    return run.users.retry(run.chance)
-
-
-def again(run: Exploration) -> str:
-    return run.users.again(run.chance)
 
 
 # Time.
@@ -239,6 +213,21 @@ def lost_lease(run: Exploration) -> str:
     return f"the lease of partition {part.number} vanishes"
 
 
+def foreign(run: Exploration) -> str:
+    """Somebody who is no owner writes a row."""
+    shard = _some_shard(run)
+    if shard is None or not shard.in_memory:
+        return ""
+    name = run.chance.choice(shard.in_memory)
+    key = run.world.keys.row(name)
+    if not run.world.client.exists(key):
+        return ""
+    rev = run.world.client.hincrby(key, "rev", 1)
+    run.world.client.hset(key, "commit", f"foreign-{rev}")
+    run.promises.touched.add(name)
+    return f"a foreign program writes the row of {name}, now at rev {rev}"
+
+
 # Actors.
 
 
@@ -299,18 +288,20 @@ def failover(run: Exploration) -> str:
     return "a replica takes over that had not got the last second; all connections break"
 
 
+def _users(name: str) -> Act:
+    def act(run: Exploration) -> str:
+        return "" if run.world.weather.down else run.verbs.do(name, run.chance)
+
+    return act
+
+
 def _some_shard(run: Exploration) -> ExploredShard | None:
     shards = run.shards()
     return run.chance.choice(shards) if shards else None
 
 
 ACTS: Final[dict[str, Act]] = {
-    "start": start,
-    "burst": burst,
-    "signal": signal,
-    "cancel": cancel,
-    "retry": retry,
-    "again": again,
+    **{name: _users(name) for name in USER_ACTS},
     "nothing": nothing,
     "rest": rest,
     "pass": pass_time,
@@ -333,6 +324,7 @@ ACTS: Final[dict[str, Act]] = {
     "refused": refused,
     "forgotten scripts": forgotten_scripts,
     "lost lease": lost_lease,
+    "foreign": foreign,
     "out of memory": out_of_memory,
     "broken actor": broken_actor,
     "clock step": clock_step,

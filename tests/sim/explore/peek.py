@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import fakeredis
@@ -42,6 +43,17 @@ class Peek:
         """When the index says that it is due next, in ms."""
         found = self._value(self._keys.live(self._keys.partition_of(execution_id)))
         return None if found is None else found.get(execution_id.encode())
+
+    def due_after(self, partition: int, after: float) -> float:
+        """The first time in ms after that at which something of a partition is due; infinite, if there is none."""
+        found = self._value(self._keys.live(partition))
+        scores = () if found is None else found._bylex.values()
+        return min((score for score in scores if score > after), default=math.inf)
+
+    def entered(self) -> int:
+        """How many entries lie in the ingress."""
+        found = self._value(self._keys.ingress)
+        return 0 if found is None else len(found._ids)
 
     def lease(self, partition: int) -> str:
         """Who may write a partition; '' where nobody may."""

@@ -10,7 +10,7 @@ from sim.harness import SimShard
 
 from stepwell.core import events, records, row
 from stepwell.core.checkpoint import Checkpoint
-from stepwell.core.status import PARKED, TERMINAL
+from stepwell.core.status import COMPLETED, PARKED, TERMINAL
 from stepwell.store.leases import parse_lease
 from stepwell.store.replies import Committed
 from stepwell.store.requests import Commit, Restore
@@ -75,6 +75,8 @@ class Promises(Audit):
                 self.touched.add(request.execution_id)
                 if isinstance(each.truth, Committed) and not each.truth.dup:
                     self._check_writer(request)
+                if isinstance(request, Restore):
+                    self._forgive_superseded(request.execution_id)
                 if isinstance(each.truth, Committed):
                     self._note_written(request, isinstance(each.reply, Committed))
         self._sent = len(sent)
@@ -108,6 +110,11 @@ class Promises(Audit):
                 attempt = records.decode_open(raw).attempt
                 if self._declared.get(key) != (attempt, ""):  # a later commit may say it once more
                     self._declared[key] = (attempt, "" if heard else holder.incarnation)
+
+    def _forgive_superseded(self, name: str) -> None:
+        """Failures that a retry has superseded are in rows alone: what memory restores is without them."""
+        known = self._facts.get(name, {})
+        self._facts[name] = {field: raw for field, raw in known.items() if records.decode_fact(raw).status == COMPLETED}
 
     def _check_change(self, name: str) -> None:
         fields = self._explored.peek.row(name)

@@ -13,18 +13,20 @@ from typing import Any
 
 from sim.counts import check_all_is_over, check_shard
 from sim.explore import acts
+from sim.explore.model import Model
+from sim.explore.plans import FLOWS
 from sim.explore.promises import Promises
 from sim.explore.schedule import Beat, Schedule
 from sim.explore.story import Story, Tell
-from sim.explore.users import Users
+from sim.explore.verbs import Verbs
 from sim.explore.world import ExploredShard, ExploredWorld, everybodys_time
 from sim.tail import Tail
-from sim.tempest import FLOWS
 
 import stepwell.actors.mirror
 from stepwell.actors.kit.supervision import RestartIntensity
 
-HELPS = 60
+# How long to wait at the end before helping those that wait for somebody, in virtual seconds; delays are up to 200 s.
+PATIENCE = (*[6.0] * 20, *[30.0] * 30, *[120.0] * 30)
 
 
 @dataclass
@@ -51,11 +53,21 @@ class Exploration:
         self.schedule = schedule
         self.chance = random.Random()
         self.chance.seed(schedule.stream(-1))
-        self.world = ExploredWorld(FLOWS, schedule.setting, self.chance)
+        self.world = ExploredWorld(FLOWS.values(), schedule.setting, self.chance)
         self.promises = Promises(self.world)
         self.world.audit = self.promises
         self.world.checks.append(self._check_counts)
-        self.users = Users(self)
+        setting = schedule.setting
+        self.model = Model(lossy=setting.loses, exact=not setting.drifts)
+        self.verbs = Verbs(
+            self.world,
+            self.model,
+            schedule.seed,
+            executions=setting.executions,
+            absent=schedule.absent,
+            ingress=True,
+        )
+        self.verbs.began = self.promises.began
         self.tail = Tail(self.world)
         self.leaving: list[ExploredShard] = []
         self.faults: Counter[str] = Counter()
@@ -92,7 +104,6 @@ class Exploration:
     def forgot(self) -> None:
         """The server has forgotten something."""
         self.promises.lost()
-        self.users.forgot()
 
     # The run.
 
@@ -102,7 +113,7 @@ class Exploration:
             self._beat(beat)
         self.chance.seed(self.schedule.stream(-2))
         self._calm()
-        self.users.check()
+        self.model.check(self.world)
         self._check_all_is_over()
 
     def _check_all_is_over(self) -> None:
@@ -164,15 +175,15 @@ class Exploration:
             shard.slow.clear()
             shard.paused.clear()
             shard.judge(lambda _request: None)
-        for _ in range(HELPS):
+        for patience in PATIENCE:
             if not self.staying() and (joined := acts.join(self)):
                 self.say(joined)
-            world.run_for(6.0)
+            world.run_for(patience)
             self._end_of_drains()
-            if not self.users.open() and not world.peek.addressed():
+            waiting = self.verbs.mend(self.chance)
+            if not waiting and not world.peek.addressed() and not world.client.xlen(world.keys.ingress):
                 return
-            self.users.help()
-        left = [(name, world.show(name)["open"]) for name in self.users.open()]
+        left = [(name, world.show(name)["open"]) for name in self.verbs.unended()]
         raise AssertionError(f"they never end: {left}" if left else f"never read: {world.inbox()}")
 
 
@@ -205,7 +216,7 @@ def carry_out(schedule: Schedule, tell: Tell | None = None) -> Outcome:
         outcome.faults = run.faults + Counter({f"link: {fate}": n for fate, n in world.weather.happened.items()})
         outcome.commits = len(world.sent)
         outcome.bodies = len(world.ledger.runs)
-        outcome.executions = len(run.users.plans)
+        outcome.executions = len(run.model.plans)
         outcome.virtual_seconds = world.clock.monotonic()
         outcome.digest = digest(world)
     return outcome

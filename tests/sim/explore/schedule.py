@@ -10,10 +10,12 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sim.explore import verbs
+
 BEATS = (20, 32, 48, 64)
 
 # Which act comes how often.
-USER_ACTS: Final = {"start": 10, "burst": 2, "signal": 10, "cancel": 1.5, "retry": 2, "again": 2}
+USER_ACTS: Final = verbs.ACTS
 CALM_ACTS: Final = {"nothing": 6, "rest": 5, "pass": 6, "jump": 8}
 SHARING_ACTS: Final = {"join": 5, "leave": 3}
 FAULTS: Final = {
@@ -36,6 +38,7 @@ FAULTS: Final = {
     "out of memory": 4,
     "broken actor": 2,
     "clock step": 1,
+    "foreign": 1,
 }
 LOSSES: Final = {"lost second": 3, "failover": 2}
 

@@ -1,4 +1,4 @@
-"""Makes a failing schedule shorter: beats, and turns after them, are taken away while it fails in the same way."""
+"""Makes a failing schedule shorter: what is left out is not needed for it to fail in the same way."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sim.explore.run import Outcome, carry_out
-from sim.explore.schedule import Beat, Schedule
-
-Beats = tuple[Beat, ...]
+from sim.explore.schedule import Schedule
 
 
 def kind_of(outcome: Outcome) -> str:
@@ -17,36 +15,63 @@ def kind_of(outcome: Outcome) -> str:
     return re.sub(r"\W+", " ", re.sub(r"[\w./#:]*\d[\w./#:]*", "", outcome.broken))[:60]
 
 
+class Shrinking:
+    """Tries schedules until none is shorter, or `seconds` of `now` are over. `best` is the shortest that fails."""
+
+    def __init__(self, schedule: Schedule, outcome: Outcome, seconds: float, now: Callable[[], float]) -> None:
+        self.best = schedule
+        self.tried = 0
+        self._wanted = kind_of(outcome)
+        self._now = now
+        self._end = now() + seconds
+
+    def run(self) -> Schedule:
+        """Beats in halves, quarters, ... first, then executions, then single beats and turns again and again."""
+        size = max(1, len(self.best.beats) // 2)
+        while size > 1:
+            self._drop_beats(size)
+            size //= 2
+        shorter = True
+        while shorter and self._now() < self._end:
+            shorter = any([self._drop_executions(), self._drop_beats(1), self._drop_turns()])
+        return self.best
+
+    def _fails(self, schedule: Schedule) -> bool:
+        if self._now() >= self._end and self.tried:
+            return False
+        self.tried += 1
+        fails = kind_of(carry_out(schedule)) == self._wanted
+        if fails:
+            self.best = schedule
+        return fails
+
+    def _drop_beats(self, size: int) -> bool:
+        shorter, place = False, 0
+        while place < len(self.best.beats):
+            beats = self.best.beats
+            if self._fails(self.best.only(beats[:place] + beats[place + size :])):
+                shorter = True
+            else:
+                place += size
+        return shorter
+
+    def _drop_executions(self) -> bool:
+        left = [number for number in range(self.best.setting.executions) if number not in self.best.absent]
+        fails = [self._fails(replace(self.best, absent=self.best.absent | {number})) for number in left]
+        return any(fails)
+
+    def _drop_turns(self) -> bool:
+        shorter = False
+        for place, beat in enumerate(self.best.beats):
+            for turns in sorted({0, beat.turns // 2} - {beat.turns}):
+                calmer = replace(beat, turns=turns)
+                beats = self.best.beats
+                if self._fails(self.best.only((*beats[:place], calmer, *beats[place + 1 :]))):
+                    shorter = True
+                    break
+        return shorter
+
+
 def shrink(schedule: Schedule, outcome: Outcome, seconds: float, now: Callable[[], float]) -> Schedule:
-    """The shortest schedule found within that time; the given one if no other fails in the same way."""
-    end = now() + seconds
-    wanted = kind_of(outcome)
-
-    def fails(beats: Beats) -> bool:
-        return kind_of(carry_out(schedule.only(beats))) == wanted
-
-    beats = schedule.beats
-    size = max(1, len(beats) // 2)
-    while now() < end:
-        shorter = _without_some(beats, size, fails, lambda: now() < end)
-        if len(shorter) == len(beats) and size == 1:
-            break
-        beats, size = shorter, max(1, min(size, len(shorter)) // 2)
-    for place, beat in enumerate(beats):
-        for turns in {0, beat.turns // 2} - {beat.turns}:
-            calmer = (*beats[:place], replace(beat, turns=turns), *beats[place + 1 :])
-            if now() < end and fails(calmer):
-                beats = calmer
-                break
-    return schedule.only(beats)
-
-
-def _without_some(beats: Beats, size: int, fails: Callable[[Beats], bool], goes_on: Callable[[], bool]) -> Beats:
-    place = 0
-    while place < len(beats) and goes_on():
-        fewer = beats[:place] + beats[place + size :]
-        if fails(fewer):
-            beats = fewer
-        else:
-            place += size
-    return beats
+    """The shortest schedule found within that time that breaks the same promise."""
+    return Shrinking(schedule, outcome, seconds, now).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fakeredis._socket import FakeSocket
+from sim.ahead import sees_at
 from sim.entries import command_entry
 from sim.explore.peek import Peek, Row
 from sim.explore.schedule import Setting
@@ -18,11 +20,9 @@ from sim.journal import Fate, Journal, SimLink, Weather
 from stepwell.actors.kit.clock import SystemClock, VirtualClock
 from stepwell.flow.definitions import FlowLike
 from stepwell.store.inbox import InboxStore
-from stepwell.store.link import LinkDown
 from stepwell.store.requests import Command
 
 LINKS = ("mirror", "inbox", "leases", "members", "ingress", "client")
-USER_PATIENCE = 4
 
 
 class Doom(Weather):
@@ -178,6 +178,20 @@ class ExploredShard(SimShard):
         finally:
             runnable.extend(held)
 
+    def _entered(self) -> int:
+        return self._explored.peek.entered()
+
+    def _next_look(self) -> float | None:
+        peek = self._explored.peek
+        dues = [peek.due_after(partition, until) for partition, until in self.reader._known_until.items()]
+        return sees_at(self, min(dues)) if dues and min(dues) < math.inf else None
+
+    def _ingress_round(self) -> bool:
+        weather = self._explored.weather
+        if not (self._entered() or weather.down or "ingress" in weather.threatens):
+            return False
+        return super()._ingress_round()
+
     def _read_round(self) -> bool:
         """Only where there is something to read, or to notice."""
         reader, world = self.reader, self._explored
@@ -239,21 +253,11 @@ class ExploredWorld(World):
         command_id = command_id or f"cmd-{self._commands}"
         entry = command_entry(kind, execution_id, data, command_id, self.clock.now_ms(), **fields)
         partition = self.keys.partition_of(execution_id)
-        self.patiently(lambda: self._inboxes.send(partition, entry))
+        self._inboxes.send(partition, entry)
         return command_id
 
     def row(self, execution_id: str) -> Row:
         return self.peek.row(execution_id)
-
-    def patiently(self, ask: Callable[[], Any]) -> Any:
-        """What a client asks, again when a reply is lost; None where Redis is away."""
-        for _ in range(USER_PATIENCE):
-            try:
-                return ask()
-            except LinkDown:
-                if self.weather.down:
-                    return None
-        return None
 
     def settle(self) -> None:
         for _ in range(20_000):
