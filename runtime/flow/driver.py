@@ -248,6 +248,7 @@ class Driver(Driving):
             self.awaited(awaitable)
             code = awaitable if inspect.iscoroutine(awaitable) else _await(awaitable)
             branch = _Branch(code, branch_prefix(path, index), gather, index, owner.cancelled)
+            branch.given_failure = owner.given_failure  # so what it declares may be a consequence, too
             gather.branches.append(branch)
             self._ready.append((branch, None, None))
 

@@ -12,7 +12,7 @@ A plan is a list of nodes, each a list that begins with its kind:
     ["guard", nodes, cleanup, swallows]      except Cancelled; it is raised again unless it `swallows`
     ["loop", times, nodes]                   the same names again
     ["if", nodes, nodes]                     by what the branch has got until now
-    ["order", nodes, nodes]                  by the order in which all branches got it
+    ["order", nodes, nodes]                  by the order in which the last gather's branches got things
     ["raise", label] ["foreign"]             the flow's own faults
     ["forget", label] ["odd"]                at its end: an operation never awaited; a result that can't be stored
 
@@ -51,30 +51,38 @@ class Trip:
 class Way:
     """What one branch has seen."""
 
-    def __init__(self, trip: Trip, state: int = 0) -> None:
+    def __init__(self, trip: Trip, state: int = 0, logs: tuple[list[str], ...] = ()) -> None:
         self.trip = trip
         self.state = state
         self.seen: list[Any] = []
+        self.latest: list[str] = []  # the order in which the branches of the last gather got things
+        self._logs = logs  # those of the gathers around it
 
     @property
     def given(self) -> int:
-        """What the next step gets: it depends on all that was delivered before, and in which order."""
-        return (self.state * 7 + len(self.trip.order)) % PRIME
+        """What the next step gets: it depends on all that was delivered before.
+
+        Only on what is settled in its own branch: a retry by hand may undo what other branches have got.
+        """
+        return self.state * 7 % PRIME
 
     def note(self, label: str, value: int, seen: object) -> None:
         """Something was delivered."""
         self.state = fold(self.state, value)
-        self.trip.order.append(label)
+        for log in (self.trip.order, *self._logs):
+            log.append(label)
         self.seen.append(seen)
 
-    def branch(self) -> Way:
-        """Another way, from here."""
-        return Way(self.trip, self.state)
+    def branches(self, number: int) -> list[Way]:
+        """So many ways from here, side by side."""
+        log: list[str] = []
+        return [Way(self.trip, self.state, (*self._logs, log)) for _ in range(number)]
 
     def join(self, branches: list[Way]) -> None:
         """All have ended well."""
         for each in branches:
             self.state = fold(self.state, each.state)
+            self.latest = each._logs[-1]
         self.seen.append(["gather", [each.seen for each in branches]])
 
 
@@ -83,10 +91,10 @@ def fold(state: int, value: int) -> int:
     return (state * 31 + value + 1) % PRIME
 
 
-def parity(trip: Trip) -> int:
+def parity(order: list[str]) -> int:
     """0 or 1, by the order in which things were delivered."""
     total = 0
-    for label in trip.order:
+    for label in order:
         total = (total * 3 + sum(label.encode())) % 997
     return total % 2
 
@@ -139,7 +147,7 @@ async def _wait(way: Way, name: str, timeout: float | None, caught: bool) -> Non
 
 
 async def _gather(way: Way, branches: list[Nodes]) -> None:
-    ways = [way.branch() for _ in branches]
+    ways = way.branches(len(branches))
     await gather(*[follow(nodes, each) for nodes, each in zip(branches, ways, strict=True)])
     way.join(ways)
 
@@ -189,7 +197,7 @@ async def _if(way: Way, odd: Nodes, even: Nodes) -> None:
 
 
 async def _order(way: Way, odd: Nodes, even: Nodes) -> None:
-    await follow(odd if parity(way.trip) else even, way)
+    await follow(odd if parity(way.latest) else even, way)
 
 
 async def _raise(way: Way, label: str) -> None:

@@ -191,7 +191,7 @@ class Walk:
                 path = branch.path("gather")
                 around = _Open(path, branch, len(asked.codes))
                 for number, code in enumerate(asked.codes):
-                    inside = _Branch(code, f"{path}.{number}/", around, branch.cancelled)
+                    inside = _Branch(code, f"{path}.{number}/", around, branch.cancelled, branch.given_failure)
                     self._ready.append((inside, None, None))
                 return
 
@@ -256,7 +256,7 @@ class Walk:
             way.note(name, number, ["signal", name, number, "dict"])
 
     def _gather(self, way: Way, branches: list[Nodes]) -> Code:
-        ways = [way.branch() for _ in branches]
+        ways = way.branches(len(branches))
         yield Branches([self._follow(nodes, each) for nodes, each in zip(branches, ways, strict=True)])
         way.join(ways)
 
@@ -302,7 +302,7 @@ class Walk:
         yield from self._follow(odd if way.state % 2 else even, way)
 
     def _order(self, way: Way, odd: Nodes, even: Nodes) -> Code:
-        yield from self._follow(odd if plans.parity(self.trip) else even, way)
+        yield from self._follow(odd if plans.parity(way.latest) else even, way)
 
     def _raise(self, way: Way, label: str) -> Code:
         yield from ()
