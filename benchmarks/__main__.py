@@ -38,12 +38,12 @@ class Benchmark:
 
 
 BENCHMARKS = {
-    "throughput": Benchmark(throughput.run, 30),
-    "shards": Benchmark(shards.run, 25),
-    "latency": Benchmark(latency.run, 10),
-    "retry_accuracy": Benchmark(retry_accuracy.run, 80),
-    "waiting": Benchmark(waiting.run, 100),
-    "memory": Benchmark(memory.run, 15),
+    "throughput": Benchmark(throughput.run, 25),
+    "shards": Benchmark(shards.run, 30),
+    "latency": Benchmark(latency.run, 15),
+    "retry_accuracy": Benchmark(retry_accuracy.run, 100),
+    "waiting": Benchmark(waiting.run, 120),
+    "memory": Benchmark(memory.run, 20),
     "history": Benchmark(history.run, 80),
     "fanout": Benchmark(fanout.run, 30),
     "isolation": Benchmark(isolation.run, 15),

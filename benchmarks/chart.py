@@ -170,10 +170,11 @@ def _finish(axes: Axes, chart: Chart) -> None:
         line(chart.aim, color=FAINT, linewidth=1, linestyle=(0, (4, 3)), label=f"aim: {number_text(chart.aim)}")
     if chart.kind == "shares":
         axes.set_xlim(left=0)
-    handles, labels = axes.get_legend_handles_labels()
-    if len(chart.series) == 1:
-        handles, labels = handles[1:], labels[1:]  # the title says what it is
-    if labels:
+    named = zip(*axes.get_legend_handles_labels(), strict=True)
+    # What a single series is says the title.
+    shown = [(handle, label) for handle, label in named if len(chart.series) > 1 or label != chart.series[0].label]
+    if shown:
+        handles, labels = zip(*shown, strict=True)
         # Above the bars, as these fill the whole plot.
         above = {"loc": "lower right", "bbox_to_anchor": (1, 1)} if chart.kind == "bars" else {"loc": "best"}
         axes.legend(handles, labels, frameon=False, fontsize=9, **above)

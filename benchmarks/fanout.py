@@ -48,7 +48,8 @@ def run(scale: Scale, progress: Progress) -> Result:
     ]
     rows = [Row.of(f"shard CPU per branch, {widest:,} branches / 10", "", growths, "about 1")]
     for width, in_flight in variants:
-        which = f"{width:,} branches, {'one gather alone' if in_flight == 1 else f'{in_flight} at once'}"
+        crowd = "one gather alone" if in_flight == 1 else f"{in_flight} at once"
+        which = f"{width:,} {'branch' if width == 1 else 'branches'}, {crowd}"
         each = found[width, in_flight]
         rows += [
             Row.of(f"{which}: time", "ms/branch", [one.seconds / one.steps * 1000 for one in each]),

@@ -13,7 +13,7 @@ __all__ = ["ATTEMPTS", "BACKOFF_JITTER", "BACKOFF_SECONDS", "FLOWS", "JOURNAL", 
 JOURNAL = "STEPWELL_BENCH_JOURNAL"  # the file in which the steps of `takes` say when they run
 
 ATTEMPTS = 3
-BACKOFF_SECONDS = 6.0  # so long that a crowd of 10,000 is in its backoff at once
+BACKOFF_SECONDS = 10.0  # so long that a crowd of 10,000 is in its backoff at once
 BACKOFF_JITTER = 0.5
 QUICK_BACKOFF_SECONDS = 0.2
 BLOB = "x" * 188  # with its quotes and key, a result of 200 bytes

@@ -55,7 +55,12 @@ CLAIMS = (
         "lateness beside nothing else, p99",
         "ms",
     ),
-    Claim("memory of a worker beside 100,000 waiting executions", "waiting", "a new worker's resident memory", "MiB"),
+    Claim(
+        "memory of a shard while it brings 100,000 executions to rest, at most",
+        "waiting",
+        "shard's resident memory while they came, at most",
+        "MiB",
+    ),
     Claim(
         "a shard is killed: its executions run again within",
         "recovery",
