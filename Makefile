@@ -16,7 +16,7 @@ SOURCES := runtime actors metrics tests benchmarks examples
 REAPED := $(BIN)/python tests/reaper.py $(BIN)/python
 FAST := $(wildcard tests/unit tests/conformance tests/sim tests/fuzz tests/docs tests/test_*.py)
 
-.PHONY: help demo test sim fuzz test-mutants test-system bench bench-peers bench-compare lint clean
+.PHONY: help demo test sim fuzz test-mutants test-system bench bench-peers bench-compare bench-publish lint clean
 .DELETE_ON_ERROR:
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make lint         ruff, mypy --strict, the typing ratchet, import layers"
 	@echo "make bench        speed and memory: JSON, pictures, a page (NAMES=\"throughput latency\" for some)"
 	@echo "make bench-peers  other systems on the same workload (PEERS=\"redflow dbos\" for some), installed into .peers"
+	@echo "make bench-publish    what lies in bench-results/, into the docs"
 	@echo "make bench-compare A=before B=after   two result folders or files: is anything slower?"
 
 demo: .venv/ready
@@ -65,6 +66,10 @@ bench-peers: .venv/bench
 
 bench-compare: .venv/ready
 	@$(BIN)/python -m benchmarks.compare $(A) $(B) $(BENCH_ARGS)
+
+# Into docs/ and the README, so that they say what the results say.
+bench-publish: .venv/bench
+	@$(BIN)/python -m benchmarks.publish bench-results
 
 # mypy and import-linter see the package as it installs: one tree of links, so new files are seen at once.
 lint: .venv-lint/ready

@@ -28,6 +28,8 @@ HEAD_INCHES = 0.95  # title and subtitle
 FOOT_INCHES = 0.75
 TICKS_MAX = 13  # as many places of a curve are named on its axis
 COLOURS = ("#0b6e99", "#d9730d", "#2f8f5b", "#a03b6f", "#8a6d00", "#5b5fc7", "#777777")
+OURS = "Stepwell"
+OTHERS = "#9aa7b4"
 INK = "#22272e"
 FAINT = "#6b7480"
 GRID = "#dfe3e8"
@@ -100,7 +102,7 @@ def _bars(axes: Axes, chart: Chart) -> None:
     end = max([max(series.high or series.y) for series in chart.series] + [chart.aim or 0.0])
     for number, series in enumerate(chart.series):
         places = [place + (number - (many - 1) / 2) * thick for place in range(len(series.y))]
-        axes.barh(places, series.y, thick * 0.92, color=COLOURS[number % len(COLOURS)], label=series.label)
+        axes.barh(places, series.y, thick * 0.92, color=_bar_colours(chart, number), label=series.label)
         if series.low:
             axes.errorbar(series.y, places, xerr=_around(series), fmt="none", ecolor=INK, elinewidth=1, capsize=2.5)
         for place, value, top in zip(places, series.y, series.high or series.y, strict=True):
@@ -116,6 +118,14 @@ def _bars(axes: Axes, chart: Chart) -> None:
         axes.set_xlim(10 ** math.floor(math.log10(least * 0.8)), end * 2)
     else:
         axes.set_xlim(0, end * 1.13 if end else 1)
+
+
+def _bar_colours(chart: Chart, number: int) -> list[str]:
+    """One colour per series; beside other systems ours stand out."""
+    ours = [name.startswith(OURS) for name in chart.categories]
+    if len(chart.series) == 1 and any(ours) and not all(ours):
+        return [COLOURS[0] if own else OTHERS for own in ours]
+    return [COLOURS[number % len(COLOURS)]] * len(ours)
 
 
 def _curve(axes: Axes, chart: Chart) -> None:

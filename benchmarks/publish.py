@@ -125,7 +125,20 @@ def claims(by_name: Mapping[str, Report]) -> list[str]:
     if not lines:
         return []
     newest = max((by_name[claim.benchmark] for claim in CLAIMS if claim.benchmark in by_name), key=_date)
-    return ["| | | row |", "|---|---:|---|", *lines, "", f"Measured {newest.environment.short}."]
+    return [
+        *_picture_of_peers(by_name),
+        "| | | row |",
+        "|---|---:|---|",
+        *lines,
+        "",
+        f"Measured {newest.environment.short}.",
+    ]
+
+
+def _picture_of_peers(by_name: Mapping[str, Report]) -> list[str]:
+    charts = by_name["peers"].result.charts if "peers" in by_name else ()
+    shown = [chart for chart in charts if chart.name == "throughput"]
+    return [line for chart in shown for line in (f"![{chart.title}](docs/benchmarks/peers-{chart.name}.svg)", "")]
 
 
 def _row(found: Report | None, claim: Claim) -> Row | None:
