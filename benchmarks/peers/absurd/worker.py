@@ -6,7 +6,7 @@ import threading
 import peerkit
 from absurd_sdk import Absurd
 
-THREADS = 8
+THREADS = int(os.environ["PEER_THREADS"])
 
 
 def made():

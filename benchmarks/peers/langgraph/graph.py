@@ -3,10 +3,10 @@
 import asyncio
 import os
 import sys
+from contextlib import asynccontextmanager
 from typing import TypedDict
 
 import peerkit
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 
 
@@ -55,7 +55,8 @@ async def load(saver):
     async def one(n):
         await graph.ainvoke({"i": 0, "n": n}, {"configurable": {"thread_id": f"t{os.getpid()}-{n}"}})
 
-    await peerkit.async_serve(lambda numbers, width: peerkit.keep_in_flight(numbers, width, one), one)
+    width = int(os.environ["PEER_IN_FLIGHT"])
+    await peerkit.async_serve(lambda numbers, _: peerkit.keep_in_flight(numbers, width, one), one)
 
 
 async def recover(saver):
@@ -79,9 +80,28 @@ async def recover(saver):
     await asyncio.Event().wait()
 
 
+@asynccontextmanager
+async def checkpointer():
+    """In Postgres by a pool of connections, or in a file of SQLite."""
+    if "PEER_DSN" in os.environ:
+        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+        from psycopg.rows import dict_row
+        from psycopg_pool import AsyncConnectionPool
+
+        settings = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+        sizes = {"min_size": 4, "max_size": 20, "timeout": 120}
+        async with AsyncConnectionPool(os.environ["PEER_DSN"], kwargs=settings, **sizes) as pool:
+            yield AsyncPostgresSaver(pool)
+    else:
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+        async with AsyncSqliteSaver.from_conn_string(os.environ["PEER_FILE"]) as saver:
+            yield saver
+
+
 async def main():
     """`load` or `recover`."""
-    async with AsyncSqliteSaver.from_conn_string(os.environ["PEER_FILE"]) as saver:
+    async with checkpointer() as saver:
         await saver.setup()
         await (load if sys.argv[1] == "load" else recover)(saver)
 

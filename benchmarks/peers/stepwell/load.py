@@ -34,17 +34,20 @@ def wait_for_shards(count):
 
 
 async def by_client():
-    """One AsyncClient for everything."""
-    async with AsyncClient(URL) as client:
+    """Three clients, as each waits for at most 100 results at once: a connection for each."""
+    clients = [AsyncClient(URL) for _ in range(3)]
 
-        async def one(n):
-            await client.result(await client.start("five", {"n": n}), timeout=60)
+    async def one(n):
+        client = clients[n % len(clients)]
+        await client.result(await client.start("five", {"n": n}), timeout=60)
 
-        async def start(numbers):
-            for n in numbers:
-                await client.start("five_slow", {"n": n})
+    async def start(numbers):
+        for n in numbers:
+            await clients[0].start("five_slow", {"n": n})
 
-        await peerkit.async_serve(lambda numbers, width: peerkit.keep_in_flight(numbers, width, one), one, start)
+    await peerkit.async_serve(lambda numbers, width: peerkit.keep_in_flight(numbers, width, one), one, start)
+    for client in clients:
+        await client.close()
 
 
 def thin():
