@@ -14,8 +14,8 @@ from benchmarks.result import Chart, Result, Row, Table, bars
 
 __all__ = ["FASTEST_FLOWS", "FASTEST_QUEUE", "result"]
 
-FASTEST_FLOWS = "throughput / that of the fastest other system of durable flows"
-FASTEST_QUEUE = "throughput / that of the fastest queue"
+FASTEST_FLOWS = "throughput / fastest other system of durable flows"
+FASTEST_QUEUE = "throughput / fastest queue"
 QUESTION = "How fast are other systems on the same machine, and what do they do when their worker is killed?"
 
 
@@ -58,15 +58,23 @@ def rows(measured: Sequence[Outcome]) -> list[Row]:
 
 
 def _leads(measured: Sequence[Outcome]) -> list[Row]:
-    """Our throughput by that of the fastest other system of durable flows, and by that of the fastest queue."""
+    """Our throughput by that of the fastest others of each kind, then by that of each."""
     found = []
     others = [outcome for outcome in _by_speed(measured) if outcome.peer.folder != measured[0].peer.folder]
     for kind, called in ((Kind.FLOWS, FASTEST_FLOWS), (Kind.QUEUE, FASTEST_QUEUE)):
         fastest = next((outcome for outcome in others if outcome.peer.kind is kind), None)
         times = fastest and advantage(measured[0], fastest)
         if times:
-            found.append(Row(called, times.median, "times", "", times.low, times.high, "more"))
+            found.append(_lead(called, times))
+    for outcome in others:
+        times = advantage(measured[0], outcome)
+        if times:
+            found.append(_lead(f"throughput / {outcome.peer.name}", times))
     return found
+
+
+def _lead(measure: str, times: Spread) -> Row:
+    return Row(measure, times.median, "times", "", times.low, times.high, "more")
 
 
 def speeds(measured: Sequence[Outcome]) -> Table:

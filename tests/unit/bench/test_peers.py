@@ -22,6 +22,7 @@ from benchmarks.peers.peer import Kind, Peer, Skip
 from benchmarks.peers.stand import Journal, parsed, shares
 from benchmarks.peers.verdict import FASTEST_FLOWS, FASTEST_QUEUE, result
 from benchmarks.progress import Progress
+from benchmarks.publish import claims
 
 REDFLOW, DBOS, BULLMQ = BY_NAME["redflow"], BY_NAME["dbos"], BY_NAME["bullmq"]
 
@@ -221,6 +222,16 @@ def test_the_first_rows_say_how_far_we_are_from_the_fastest_others() -> None:
         [outcome(OURS, [9000]), outcome(DBOS, [300]), outcome(REDFLOW, [900]), outcome(BULLMQ, [4500])], FULL
     ).rows
     assert [(row.measure, row.value) for row in rows[:2]] == [(FASTEST_FLOWS, 10.0), (FASTEST_QUEUE, 2.0)]
+
+
+def test_the_readme_claims_only_what_was_measured_in_that_run() -> None:
+    found = result([outcome(OURS, [9000]), outcome(REDFLOW, [900])], FULL)
+    whole = report.Report(report.FORMAT, False, environment(), 0.1, 0.2, 3.0, found)
+    told = "\n".join(claims({"peers": whole}))
+    assert "redflow" in told
+    assert "| 10 times |" in told
+    assert "DBOS" not in told
+    assert "queue" not in told
 
 
 def test_a_variant_of_ours_is_not_another_system() -> None:
