@@ -23,6 +23,7 @@ from sim.explore.world import ExploredShard, ExploredWorld, everybodys_time
 from sim.tail import Tail
 
 import stepwell.actors.mirror
+from stepwell.actors import store_events
 from stepwell.actors.kit.supervision import RestartIntensity
 
 # How long to wait at the end before helping those that wait for somebody, in virtual seconds; delays are up to 200 s.
@@ -114,7 +115,17 @@ class Exploration:
         self.chance.seed(self.schedule.stream(-2))
         self._calm()
         self.model.check(self.world)
+        if self.schedule.setting.gentle:
+            self._check_gentle()
         self._check_all_is_over()
+
+    def _check_gentle(self) -> None:
+        """Where nothing breaks, no attempt runs twice, nobody loses a lease, and no sweep finds anything."""
+        ran = Counter((run.execution_id, run.path, run.attempt) for run in self.world.ledger.runs)
+        twice = [each for each, times in ran.items() if times > 1]
+        assert not twice, f"nothing broke, and they ran more than once: {twice}"
+        for kind in (store_events.SweepFound, store_events.Fenced):
+            assert not self.world.of_type(kind), f"nothing broke, and yet: {self.world.of_type(kind)}"
 
     def _check_all_is_over(self) -> None:
         """Nothing is kept of what has ended."""
