@@ -376,8 +376,12 @@ class Verdict:
             expect(not failure.get("compensated"), f"{self.id}: a retry", "none: it was compensated", failure)
 
     def _left_behind(self, failed: str, left: Json) -> None:
-        """What a failure leaves behind can be brought back: the step that failed, and what its gather cut short."""
-        cut = {path for path in self.wound if self.record.facts[path]["status"] == "cancelled"}
+        """What a failure leaves behind can be brought back: the step that failed, and what its gather cut short.
+
+        What the gather of an earlier failure cut short, which the flow answered, is not of that.
+        """
+        gone = [path for path in self.wound if self.record.facts[path]["status"] == "cancelled"]
+        cut = {path for path in gone if failed.startswith(path.rpartition("/")[0].rpartition(".")[0] + ".")}
         expect({failed, *cut} <= {*left}, f"{self.id}: what its failure left behind", sorted({failed, *cut}), left)
         for path, each in left.items():
             made = len(self.record.attempts.get(path, {}))
