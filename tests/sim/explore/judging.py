@@ -12,6 +12,7 @@ from typing import Any
 
 from sim.bodies import Run
 from sim.explore.history import Command, History, Json, Record
+from sim.explore.plans import ELSEWHERE, input_of
 from sim.explore.steps import POLICIES, Policy, told, value_of, word_of
 from sim.explore.walk import Asked, Outcome, Walk
 
@@ -45,7 +46,8 @@ class Verdict:
         self.accepted = sorted((each for each in mine if each.accepted), key=lambda each: each.place)
         self.retries = [each for each in self.accepted if each.kind == "retry"]
         self.cancels = [each for each in self.accepted if each.kind == "cancel"]
-        self.walk = Walk(history.plans[self.id]["plan"])
+        plan = history.plans[self.id]
+        self.walk = Walk([["misfit"]] if plan.get("misfit") else plan["plan"])
         self.asked: dict[str, Asked] = {}
         self.wound: set[str] = set()  # ended while a gather around it failed
 
@@ -67,7 +69,7 @@ class Verdict:
     # What the flow's code did.
 
     def _follow_the_record(self) -> None:
-        expected = {"plan": self.history.plans[self.id]["plan"]}
+        expected = input_of(self.history.plans[self.id])
         expect(self.record.input == expected, f"{self.id}: its input", expected, self.record.input)
         facts = sorted(self.record.facts.items(), key=lambda item: int(item[1]["seq"]))
         for (_, before), (path, after) in pairwise(facts):
@@ -451,4 +453,6 @@ def refusals(command: Command) -> Iterator[tuple[str, bool]]:
     else:
         compensated = told.status == "error" and "compensated" in told.reason
         idle = told.status in ("running", "waiting") and "backing off" in told.reason
-        yield "nothing to retry", told.status in ("queued", "completed", "cancelled") or compensated or idle
+        absent = told.status == "parked" and ELSEWHERE in told.reason
+        ended = told.status in ("queued", "completed", "cancelled")
+        yield "nothing to retry", ended or compensated or idle or absent

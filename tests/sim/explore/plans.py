@@ -32,7 +32,7 @@ from stepwell import Cancelled, Flow, SignalTimeout, StepFailed, flow, gather, s
 
 Node = list[Any]
 Nodes = list[Node]
-Plan = dict[str, Any]  # {"flow": a name in FLOWS, "plan": nodes}
+Plan = dict[str, Any]  # {"flow": a name in FLOWS, "plan": nodes}; "misfit": True where its input is none of that flow
 SIGNALS = ("red", "blue", "green")
 
 
@@ -260,6 +260,14 @@ async def narrowest(plan: list[list[Any]]) -> object:
     return await _travel(plan)
 
 
+ELSEWHERE = "elsewhere"  # a flow that no worker here has
+
+
+def input_of(plan: Plan) -> dict[str, Any]:
+    """What an execution of it is started with."""
+    return {"misfit": plan["plan"]} if plan.get("misfit") else {"plan": plan["plan"]}
+
+
 FLOWS: dict[str, Flow[..., Any]] = {each.name: each for each in (free, narrow, narrowest)}
 
 # Drawing.
@@ -335,6 +343,8 @@ class _Drawing:
     def _gather(self, depth: int) -> Node:
         if self.chance.random() < 0.25:
             return [self._doomed()]
+        if depth == 1 and self.chance.random() < 0.04:  # enough to be sorted wrongly by their paths as text
+            return [[[["step", "quick", self.label(), [], 0]] for _ in range(12)]]
         return [[self.nodes(depth, 0, 2) for _ in range(self.chance.choice([0, 1, 2, 2, 2, 3, 3]))]]
 
     def _doomed(self) -> list[Nodes]:
@@ -367,6 +377,8 @@ class _Drawing:
         return [self.nodes(depth, 1, 2), self.steps(), self.chance.random() < 0.3]
 
     def _loop(self, depth: int) -> Node:
+        if depth == 1 and self.chance.random() < 0.1:
+            return [12, [["step", "quick", self.label(), [], 0]]]
         return [self.chance.choice([0, 2, 3]), self.nodes(depth, 1, 2)]
 
     def _if(self, depth: int) -> Node:

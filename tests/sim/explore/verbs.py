@@ -15,7 +15,7 @@ import msgspec
 from sim.explore import plans
 from sim.explore.history import Command
 from sim.explore.model import Model
-from sim.explore.plans import SIGNALS, Plan
+from sim.explore.plans import SIGNALS, Plan, input_of
 from sim.harness import World
 
 from stepwell.store import letters
@@ -75,7 +75,13 @@ class Verbs:
     def plan(self, number: int) -> Plan:
         """The plan of execution `e<number>`, by the seed alone."""
         if number not in self._plans:
-            self._plans[number] = plans.draw(random.Random(f"{self._seed}/plan {number}"))
+            chance = random.Random(f"{self._seed}/plan {number}")
+            plan = self._plans[number] = plans.draw(chance)
+            odd = chance.random()
+            if odd < 0.03:
+                plan["misfit"] = True
+            elif odd < 0.05:
+                plan["flow"] = plans.ELSEWHERE
         return self._plans[number]
 
     def unended(self) -> list[str]:
@@ -109,7 +115,9 @@ class Verbs:
                 self._create(name, self.model.plans[name])
                 continue
             shown = self.world.show(name)
-            if shown["status"] == "parked":
+            if shown["flow"] == plans.ELSEWHERE:
+                self._command(name, "cancel")
+            elif shown["status"] == "parked":
                 self._command(name, "retry")
             for each in shown["open"].values():
                 if each["kind"] == "signal":
@@ -130,7 +138,7 @@ class Verbs:
         if number in self._absent:
             return ""
         how = ""
-        if self.ingress and chance.random() < 0.25:
+        if self.ingress and chance.random() < 0.25 and not plan.get("misfit"):
             self.model.started(name, plan)
             self._enter("start", id=name, **_input(plan))
             self.began(name)
@@ -150,8 +158,8 @@ class Verbs:
             return ""
         name = chance.choice(known)
         mine = self.model.plans[name]
-        other: Plan = {"flow": mine["flow"], "plan": [["sleep", 1], *mine["plan"]]}
-        if self.ingress and chance.random() < 0.3:
+        other: Plan = {**mine, "plan": [["sleep", 1], *mine["plan"]]}
+        if self.ingress and chance.random() < 0.3 and not mine.get("misfit"):
             self._enter("start", id=name, **_input(mine))
             entry = self._enter("start", id=name, **_input(other))
             self.model.sent(Command(f"in-{entry}", name, "start"))
@@ -159,14 +167,14 @@ class Verbs:
         if chance.random() < 0.5:
             self._create(name, mine)
             return f"{name} is started again"
-        reply = self._patiently(lambda: self.world.start(other["flow"], name, plan=other["plan"]))
+        reply = self._patiently(lambda: self.world.start(other["flow"], name, **input_of(other)))
         assert not isinstance(reply, Created), f"{name} was there, and was created again with another input"
         return f"{name} is started again with another input"
 
     def _create(self, name: str, plan: Plan) -> None:
         fresh = name not in self.model.plans
         self.model.started(name, plan)
-        reply = self._patiently(lambda: self.world.start(plan["flow"], name, plan=plan["plan"]))
+        reply = self._patiently(lambda: self.world.start(plan["flow"], name, **input_of(plan)))
         self.began(name)
         if reply is None:
             if fresh:
@@ -188,6 +196,9 @@ class Verbs:
         waits = [each["name"] for each in open_now if each["kind"] == "signal"]
         if waits and chance.random() < 0.5:
             return self._signal_to(name, chance.choice(waits), chance)
+        if chance.random() < 0.06:
+            colours = [chance.choice(SIGNALS) for _ in range(chance.randint(3, 9))]
+            return "; ".join(self._signal_to(name, colour, chance) for colour in colours)
         return self._signal_to(name, chance.choice(SIGNALS) if chance.random() < 0.95 else "strange", chance)
 
     def cancel(self, chance: random.Random) -> str:
@@ -294,4 +305,4 @@ class Verbs:
 
 
 def _input(plan: Plan) -> dict[str, Any]:
-    return {"flow": plan["flow"], "input": {"plan": plan["plan"]}}
+    return {"flow": plan["flow"], "input": input_of(plan)}

@@ -312,6 +312,10 @@ class Walk:
         yield from ()
         raise Fault("UsageError", None)
 
+    def _misfit(self, _way: Way) -> Code:
+        yield from ()
+        raise Fault("InvalidInput", None)
+
     def _forget(self, _way: Way, _label: str) -> Code:
         yield from ()
         self.forgot = True
