@@ -97,7 +97,11 @@ class Stage:
         self._inner = frozenset(
             name.lower() for text in self.scripts.sources.values() for name in re.findall(r"redis\.call\('(\w+)'", text)
         )
-        self.host = self._new_host()
+        try:
+            self.host = self._new_host()
+        except BaseException:
+            self._leave()
+            raise
 
     def _new_host(self) -> Host:
         return Host(self.url, self._dir / "worker.log", self._settings)
@@ -171,9 +175,12 @@ class Stage:
         try:
             self.host.close()
         finally:
-            self.redis.close()
-            self._server.leave()
-            shutil.rmtree(self._dir, ignore_errors=True)
+            self._leave()
+
+    def _leave(self) -> None:
+        self.redis.close()
+        self._server.leave()
+        shutil.rmtree(self._dir, ignore_errors=True)
 
     def _info(self) -> dict[str, Any]:
         found: dict[str, Any] = self.redis.info("everything")
