@@ -43,7 +43,7 @@ _PLAIN = codec.decoder(None)
 class _Branch:
     """One coroutine of the flow: its root or a branch of a gather."""
 
-    __slots__ = ("cancelled", "code", "counts", "given_failure", "index", "parent", "prefix")
+    __slots__ = ("answers_failure", "cancelled", "code", "counts", "given_failure", "index", "parent", "prefix")
 
     def __init__(
         self, code: Coroutine[Any, Any, Any], prefix: str, parent: _OpenGather | None, index: int, cancelled: bool
@@ -54,6 +54,7 @@ class _Branch:
         self.index = index
         self.cancelled = cancelled  # Cancelled was raised in it: what it does since is cleanup
         self.given_failure = False
+        self.answers_failure = False  # what it declares first is what its owner does about a failure
         self.counts: dict[str, int] = {}
 
     def next_path(self, name: str) -> str:
@@ -239,16 +240,20 @@ class Driver(Driving):
         path = branch.next_path(name if kind == STEP else ("sleep" if kind == TIMER else "wait"))
         seconds = None if isinstance(op, StepCall) else op.seconds
         self._pending[path] = (op, branch)
-        self._moves.declared[path] = Declaration(path, kind, name, seconds, branch.given_failure, branch.cancelled)
+        after_failure = branch.given_failure or branch.answers_failure
+        branch.answers_failure = False  # later ones may come after failures that are another branch's
+        self._moves.declared[path] = Declaration(path, kind, name, seconds, after_failure, branch.cancelled)
 
     def _open_gather(self, owner: _Branch, op: Gather) -> None:
         path = owner.next_path("gather")
         gather = _OpenGather(path, owner, len(op.branches))
+        after_failure = owner.given_failure or owner.answers_failure
+        owner.answers_failure = False
         for index, awaitable in enumerate(op.branches):
             self.awaited(awaitable)
             code = awaitable if inspect.iscoroutine(awaitable) else _await(awaitable)
             branch = _Branch(code, branch_prefix(path, index), gather, index, owner.cancelled)
-            branch.given_failure = owner.given_failure  # so what it declares may be a consequence, too
+            branch.answers_failure = after_failure
             gather.branches.append(branch)
             self._ready.append((branch, None, None))
 

@@ -250,6 +250,50 @@ def test_a_compensated_failure_can_t_be_retried_and_says_why(make_world: MakeWor
     assert len(world.ledger.runs) == 2
 
 
+def test_what_other_branches_go_on_with_does_not_answer_a_failure(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fates, "healed", False)
+
+    @step(retry=Retry(max_attempts=1))
+    async def never() -> None:
+        raise FatalError("stolen")
+
+    @step(retry=Retry(max_attempts=1))
+    async def fails() -> None:
+        if not Fates.healed:
+            raise ConnectionError("down")
+
+    @step
+    async def takes(seconds: int) -> None:
+        await work(seconds)
+
+    async def inner() -> None:
+        await gather(fails(), takes(5))
+
+    async def goes_on() -> None:
+        await takes(1)
+        await takes(1)  # it begins while the inner gather still waits for its other branch
+
+    @flow
+    async def outer() -> None:
+        try:
+            await never()
+        except StepFailed:
+            await gather(inner(), goes_on())
+
+    world = make_world(outer)
+    world.shard()
+    world.start(outer, "e1")
+    world.run()
+    assert [*world.show("e1")["error"]["open"]] == ["gather.0/gather.0/fails"]
+    monkeypatch.setattr(Fates, "healed", True)
+    world.retry("e1")
+    world.run()
+    assert world.status("e1") == "completed"
+    assert world.ledger.attempts("e1", "never") == [1]
+
+
 def test_a_crash_while_a_failing_gather_winds_up_ends_the_same_way(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

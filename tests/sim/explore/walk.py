@@ -90,6 +90,7 @@ class _Branch:
     prefix: str
     parent: _Open | None
     cancelled: bool
+    answers: bool = False  # what it asks for first answers the failure that its owner was given
     given_failure: bool = False
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -180,8 +181,9 @@ class Walk:
                 path = branch.path({"step": asked.name, "timer": "sleep", "signal": "wait"}[asked.kind])
                 asked.branch_cancelled = branch.cancelled
                 asked.at = self.delivered
-                if branch.given_failure:
+                if branch.given_failure or branch.answers:
                     self._failed = dict.fromkeys(self._failed, True)
+                branch.answers = False
                 self.pending[path] = self.declared[path] = asked
                 self._branches[path] = branch
                 self._fresh.add(path)
@@ -190,8 +192,9 @@ class Walk:
             if asked.codes:
                 path = branch.path("gather")
                 around = _Open(path, branch, len(asked.codes))
+                answers, branch.answers = branch.given_failure or branch.answers, False
                 for number, code in enumerate(asked.codes):
-                    inside = _Branch(code, f"{path}.{number}/", around, branch.cancelled, branch.given_failure)
+                    inside = _Branch(code, f"{path}.{number}/", around, branch.cancelled, answers)
                     self._ready.append((inside, None, None))
                 return
 
