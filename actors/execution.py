@@ -116,6 +116,7 @@ class ExecutionActor(PooledActor):
             now = self._now()
             self._commit(self._machine.start(now, self._left.clean, self._left.cut, self._moved(cp)), now)
         self._catch_up()
+        self._rest()
 
     def _moved(self, cp: Checkpoint) -> dict[str, int]:
         """By how much the clock was moved since each timed operation was recorded."""
@@ -134,7 +135,9 @@ class ExecutionActor(PooledActor):
         else:
             self._handle(message)
         if self._in_flight is None:
-            self._catch_up()
+            if self._later:
+                self._catch_up()
+            self._rest()
 
     def _catch_up(self) -> None:
         while self._later and self._in_flight is None and not self._leaving:
@@ -144,7 +147,6 @@ class ExecutionActor(PooledActor):
             self._handle(self._later.pop(place))
         if not self._later:
             self._later = None
-        self._rest()
 
     def _postpone(self, message: object, first: bool = False) -> None:
         if self._later is None:
@@ -448,7 +450,7 @@ class ExecutionActor(PooledActor):
 
     def _tell_busy(self) -> None:
         machine = self._machine
-        if machine is None or machine.checkpoint.terminal:
+        if machine is None or machine.checkpoint.status in TERMINAL:
             return  # it asks to leave, which tells that too
         busy = machine.checkpoint.status == RUNNING or is_busy(machine.checkpoint, self._now())
         if busy != self._busy:
@@ -468,9 +470,10 @@ class ExecutionActor(PooledActor):
         if self._later:
             return
         machine = self._machine
-        if machine is None or machine.checkpoint.terminal or machine.checkpoint.status == PARKED:
+        status = PARKED if machine is None else machine.checkpoint.status
+        if status == PARKED or status in TERMINAL:
             self._ask_to_leave()
-        elif machine.checkpoint.status == WAITING and self._passivate_after_ms < self._idle_ms < math.inf:
+        elif status == WAITING and self._passivate_after_ms < self._idle_ms < math.inf:
             self._ask_to_leave()  # (what is not timed may come at once: the dispatcher tells when that rests too long)
 
     @property

@@ -218,7 +218,8 @@ class Attempts:
             idle = self._idle()
             if not attempt.forsaken:  # told under the lock: who adopts the attempt now must not be told twice
                 attempt.ref.tell(outcome)
-        self._launch(ready)
+        if ready:
+            self._launch(ready)
         if then is not None:
             self.ask(*then)
         if idle is not None:

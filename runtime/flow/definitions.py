@@ -120,8 +120,9 @@ class Step(Generic[P, R]):
             PayloadError: not encodable, too large, or it does not fit the annotation.
         """
         raw = codec.encode(value, self._result)
-        if self.result_decoder is not _PLAIN:  # whatever was encoded is plain JSON
-            self.decode_result(raw)
+        decoder = self.result_decoder
+        if decoder is not _PLAIN:  # whatever was encoded is plain JSON
+            codec.decode(raw, decoder, self._result)
         return raw
 
     def decode_result(self, raw: Any) -> Any:
