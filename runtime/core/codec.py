@@ -74,7 +74,7 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> bytes:
         raise PayloadError(
             f"{what} is too large: {len(raw):,} bytes, the limit is {limit:,}; store it elsewhere and pass a reference"
         )
-    if _is_deep(raw):
+    if len(raw) > 2 * NESTING_MAX and _is_deep(raw):  # each level has two brackets
         raise _too_deep(what)
     if b"null" in raw:
         place_of_nan = _find_nan(value, "$", 0)

@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast
 
 import hiredis
 import redis
-from redis.exceptions import BusyLoadingError, ConnectionError, RedisError, ResponseError
+from redis.exceptions import BusyLoadingError, RedisError, ResponseError
 
 from stepwell.core.errors import StoreUnreachable
 from stepwell.store.durability import RELAXED, Durability
@@ -98,8 +98,7 @@ class Flight:
         try:
             if patience is not None and not self._connection.can_read(patience):
                 raise TimeoutError("no answer in time")
-            self._read_into(raws)
-            reusable = not any(isinstance(raw, RedisError) and moves_away(raw) for raw in raws)
+            reusable = self._read_into(raws)
         except (RedisError, OSError) as error:
             raise self._broken(len(raws), error) from error
         finally:
@@ -112,23 +111,31 @@ class Flight:
         """Close the connection: nobody will read the replies."""
         self._end(reusable=False)
 
-    def _read_into(self, raws: list[object]) -> None:
-        """Wait for replies as redis-py does; those that came along with one are taken out of its reader at once."""
+    def _read_into(self, raws: list[object]) -> bool:
+        """Wait for replies as redis-py does; those that came along with one are taken out of its reader at once.
+
+        Returns whether the connection may serve again.
+        """
         answers = self._parcel.answers
         read = self._connection.read_response
         next_arrived = _reader_of(self._connection)
+        errors: list[RedisError] = []
         while len(raws) < answers:
             try:
                 raws.append(read(disconnect_on_error=False))
             except (ResponseError, BusyLoadingError) as error:
                 raws.append(error)
+                errors.append(error)
             while len(raws) < answers:
                 raw = next_arrived()
                 if raw is False or type(raw) is object:
                     break
-                if isinstance(raw, ConnectionError) and not isinstance(raw, BusyLoadingError):
-                    raise raw
+                if isinstance(raw, RedisError):
+                    if not isinstance(raw, ResponseError | BusyLoadingError):
+                        raise raw
+                    errors.append(raw)
                 raws.append(raw)
+        return not any(map(moves_away, errors))
 
     def _broken(self, answered: int, error: Exception) -> LinkDown:
         asked = self._parcel.answers - self._parcel.waits
