@@ -4,6 +4,7 @@ PYTEST_ARGS ?=
 MUTANTS ?=
 NAMES ?=
 BENCH_ARGS ?=
+MODEL ?=
 SEED ?=
 SEEDS ?= 300
 HOURS ?=
@@ -16,13 +17,14 @@ SOURCES := runtime actors metrics tests benchmarks examples
 REAPED := $(BIN)/python tests/reaper.py $(BIN)/python
 FAST := $(wildcard tests/unit tests/conformance tests/sim tests/fuzz tests/docs tests/test_*.py)
 
-.PHONY: help demo test sim fuzz test-mutants test-system bench bench-peers bench-compare bench-publish lint clean
+.PHONY: help demo test sim model fuzz test-mutants test-system bench bench-peers bench-compare bench-publish lint clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         50 order flows through crashes, failures and lost replies, under a minute"
 	@echo "make test         unit, conformance, simulation, fuzz and docs tests"
 	@echo "make sim          random schedules of everything that can go wrong, in virtual time; SEED=n, SEEDS=a-b, HOURS=1"
+	@echo "make model        the ownership protocol in a model checker: every order of events, within bounds (needs spin, gcc)"
 	@echo "make fuzz         what strangers write, with fresh examples for MINUTES=10; prints what reproduces a fault"
 	@echo "make test-mutants every fault of docs/pains.md, put into a copy of the product, must turn a test red"
 	@echo "make test-system  real processes and servers, conformance on every Redis found"
@@ -41,6 +43,10 @@ test: .venv/ready
 sim: .venv/ready
 	@PYTHONPATH="tests$${PYTHONPATH:+:$$PYTHONPATH}" $(REAPED) -m sim.explore --seeds $(SEEDS) \
 		$(if $(SEED),--seed $(SEED)) $(if $(HOURS),--hours $(HOURS))
+
+# Plain Python: it needs only spin and gcc beside it.
+model:
+	@$(PYTHON) tests/reaper.py $(PYTHON) tests/model/check.py $(MODEL)
 
 fuzz: .venv/ready
 	@$(REAPED) tests/fuzz/run.py $(MINUTES)
