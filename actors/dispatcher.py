@@ -27,6 +27,7 @@ from stepwell.actors.shard import Shard
 from stepwell.actors.suspicion import STRIKES_MAX, Suspicions, opened, parking, why_buried
 from stepwell.core.records import Outcome, encode
 from stepwell.store.inbox import Entry
+from stepwell.store.leases import Grant
 from stepwell.store.replies import Broken, Loaded
 from stepwell.store.requests import DeadLetter, Forget, Load, Unlist
 from stepwell.store.suspects import Strike
@@ -220,6 +221,7 @@ class Dispatcher(PooledActor):
         route = self._routes.get(execution_id)
         if route is not None and route.ref is None and not route.waits_for:
             route.waits_for = "row"
+            route.grant = self._shard.holdings.grant(route.partition)
             self._loading += 1
             self._shard.mirror.send(self.actor_ref, Load(execution_id))
 
@@ -237,8 +239,9 @@ class Dispatcher(PooledActor):
         route.waits_for = ""
         if isinstance(message.reply, Broken) and message.reply.wrong_type:
             self._foreign_row(message.execution_id, route, message.reply.message)
-        elif not isinstance(message.reply, Loaded):
-            # A read that failed says nothing about the row: ask again. Others may run meanwhile.
+        elif not isinstance(message.reply, Loaded) or (grant := self._standing(route)) is None:
+            # What failed says nothing about the row, nor does one that another owner may have written by now: ask
+            # again. Others may run meanwhile.
             again = _LoadAgain(message.execution_id)
             self._count_busy(route, False)
             self.timers.start("load:" + message.execution_id, LOAD_RETRY_SECONDS, again)
@@ -252,7 +255,7 @@ class Dispatcher(PooledActor):
             park = route.park or parking(route.left)
             if route.left.strike is not None and park is None:
                 self._opens("execution", message.execution_id, route.left.strike)
-            ref = self._spawn(message.execution_id, message.reply.fields, route.left, park)
+            ref = self._spawn(message.execution_id, message.reply.fields, grant, route.left, park)
             self._suspicions.settle(route.partition, message.execution_id)
             route.park = None
             route.left = opened(route.left)  # from now on the shard itself knows what runs
@@ -262,9 +265,17 @@ class Dispatcher(PooledActor):
         else:
             self._no_row(message.execution_id, route)
 
-    def _spawn(self, execution_id: str, fields: dict[str, bytes], left: Left, park: m.Park | None) -> AnyRef:
+    def _standing(self, route: Route) -> Grant | None:
+        """The grant under which its row was asked for, if it lasts: so nobody else has written the row since."""
+        grant, holdings = route.grant, self._shard.holdings
+        lasts = grant is not None and holdings.lease(route.partition) == grant.value
+        return grant if lasts and holdings.may_act(route.partition) else None
+
+    def _spawn(
+        self, execution_id: str, fields: dict[str, bytes], grant: Grant, left: Left, park: m.Park | None
+    ) -> AnyRef:
         shard = self._shard
-        arguments = (shard, execution_id, fields, left, park)
+        arguments = (shard, execution_id, fields, grant, left, park)
         return self.scheduler.spawn(ExecutionActor, *arguments, name=execution_id, supervisor=shard.supervisor)
 
     def _no_row(self, execution_id: str, route: Route) -> None:

@@ -21,6 +21,7 @@ from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.left import Left
 from stepwell.actors.runner import StepOrder
 from stepwell.actors.shard import Shard
+from stepwell.actors.unread import parking_commit
 from stepwell.core import events, row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import ArmTimer, DisarmTimer, Effect, StartAttempt, Withdraw
@@ -35,7 +36,8 @@ from stepwell.core.inputs import (
     TimerFired,
 )
 from stepwell.core.limits import WAKE_AHEAD_SECONDS
-from stepwell.core.records import TerminalError, encode
+from stepwell.core.ownership import next_rev
+from stepwell.core.records import encode
 from stepwell.core.status import (
     PARK_KILLS_SHARD,
     PARK_NOT_DEPLOYED,
@@ -43,7 +45,6 @@ from stepwell.core.status import (
     PARKED,
     QUEUED,
     RUNNING,
-    STATUSES,
     STEP_BACKOFF,
     STEP_RUNNING,
     TERMINAL,
@@ -53,6 +54,7 @@ from stepwell.core.transitions import is_busy, next_due, score_of
 from stepwell.flow.attempt import context_of
 from stepwell.flow.machine import Machine, Turn
 from stepwell.flow.registry import unknown_flow
+from stepwell.store.leases import Grant
 from stepwell.store.replies import Committed, Conflict, Reply
 from stepwell.store.requests import KEEP, Applied, Commit, Forget, Restore
 
@@ -65,12 +67,19 @@ class RowConflict(StepwellError):
 
 
 class ExecutionActor(PooledActor):
-    """See the module's docstring. `left`: how its last owner left it. `park`: do nothing but that."""
+    """See above. `grant`: under which its row was read. `left`: how its last owner left it. `park`: do only that."""
 
     def __init__(
-        self, shard: Shard, execution_id: str, fields: dict[str, bytes], left: Left, park: m.Park | None = None
+        self,
+        shard: Shard,
+        execution_id: str,
+        fields: dict[str, bytes],
+        grant: Grant,
+        left: Left,
+        park: m.Park | None = None,
     ) -> None:
         self._shard = shard
+        self._grant = grant
         self._id = execution_id
         self._partition = shard.keys.partition_of(execution_id)
         self._left = left
@@ -272,6 +281,12 @@ class ExecutionActor(PooledActor):
 
     # The commit.
 
+    @property
+    def _lease(self) -> str | None:
+        """Under which its row was read; None when that is over: before a later grant others may have written."""
+        lease = self._grant.value
+        return lease if self._shard.holdings.lease(self._partition) == lease else None
+
     def _commit(self, turn: Turn, now: int) -> None:
         """Write what was decided at that time (ms); without a change go on at once."""
         machine = self._machine
@@ -283,7 +298,7 @@ class ExecutionActor(PooledActor):
             self._forgive()
             self._acknowledged()
             return
-        lease = self._shard.holdings.lease(self._partition)
+        lease = self._lease
         if lease is None:
             self._forget()
             return
@@ -301,6 +316,7 @@ class ExecutionActor(PooledActor):
             execution_id=self._id,
             lease=lease,
             expected_rev=cp.rev,
+            rev=next_rev(cp.rev, self._grant.epoch),
             commit_id=self._shard.commit_id(),
             now_ms=now,
             sets=sets,
@@ -330,7 +346,7 @@ class ExecutionActor(PooledActor):
         self._in_flight = None
         cp = machine.checkpoint
         self._row_status = cp.status
-        machine.checkpoint = replace(cp, rev=cp.rev + 1)
+        machine.checkpoint = replace(cp, rev=request.rev)
         if isinstance(request, Commit):
             if request.applied:
                 entries = [done.entry_id for done in request.applied if done.entry_id]
@@ -351,8 +367,8 @@ class ExecutionActor(PooledActor):
         if isinstance(reply, Conflict):
             self._shard.observer(store_events.RowDiverged(self._id))
         raise RowConflict(
-            f"execution {self._id}: expected to write revision {cp.rev + 1}, but Redis says {reply!r}; the row is read"
-            " again"
+            f"execution {self._id}: expected to write revision {request.rev}, but Redis says {reply!r}; the row is"
+            " read again"
         )
 
     def _compare(self, stored_rev: int) -> None:
@@ -363,12 +379,12 @@ class ExecutionActor(PooledActor):
 
     def _restore(self, cp: Checkpoint, applied: Sequence[Applied]) -> None:
         """Redis lost acknowledged data: write the whole row as it should be now, under the same fence."""
-        lease = self._shard.holdings.lease(self._partition)
+        lease = self._lease
         if lease is None:
             self._forget()
             return
         self._pending = tuple(applied)
-        self._in_flight = whole_row(Restore, self._shard, cp, lease, cp.rev + 1)
+        self._in_flight = whole_row(Restore, self._shard, cp, lease, next_rev(cp.rev, self._grant.epoch))
         self._shard.mirror.send(self.actor_ref, self._in_flight)
         if self._left.suspect:  # what was taken back may be there again, too
             self._pardon = "xi" if cp.terminal else "i"
@@ -376,7 +392,7 @@ class ExecutionActor(PooledActor):
 
     def _forgive(self) -> None:
         """Take back what is held against it, apart from a commit."""
-        lease = self._shard.holdings.lease(self._partition)
+        lease = self._lease
         if self._pardon and lease is not None:
             fields = [f"{kind}:{self._id}" for kind in self._pardon]
             self._shard.mirror.send(None, Forget(self._partition, lease, fields))
@@ -424,8 +440,8 @@ class ExecutionActor(PooledActor):
             if not self._shard.runner.adopt(self._id, effect.path, effect.attempt, self.actor_ref):
                 self._postpone(m.NeverBegun(effect.path, effect.attempt), first=True)
             return
-        grant = self._shard.holdings.grant(self._partition)
-        if grant is None:
+        grant = self._grant
+        if self._lease is None:
             return  # the partition is lost, and `Drop` is on its way
         call = machine.step_call(effect.path)
         context = context_of(cp, op, effect.path, call.step, grant.epoch)
@@ -532,7 +548,7 @@ class ExecutionActor(PooledActor):
     def _remember(self) -> None:
         """Redis may lose what it has just acknowledged: for a while the shard can still restore the row."""
         machine = self._machine
-        if machine is not None and self._shard.holdings.lease(self._partition) is not None:
+        if machine is not None and self._lease is not None:
             now = self._shard.clock.monotonic()
             self._shard.afterlife.keep(self._partition, machine.checkpoint, now)
 
@@ -567,30 +583,15 @@ class ExecutionActor(PooledActor):
         if park.reason == PARK_KILLS_SHARD:
             self._pardon = "xi"
         status = fields.get("status", b"").decode(errors="replace")
-        rev = fields.get("rev", b"")
-        lease = self._shard.holdings.lease(self._partition)
         if status == PARKED and park.reason == PARK_UNREADABLE:
             return
         flow = fields.get("flow", b"").decode(errors="replace")
         self._shard.bus.publish(events.ExecutionParked(self._id, flow, park.reason, park.detail))
-        if lease is None or not rev.isdigit() or status not in STATUSES or status == PARKED or status in TERMINAL:
+        commit = parking_commit(self._shard, self._grant, self._id, fields, park, self._pardon)
+        if commit is None or self._lease is None:
             self._forgive()
-            return
-        error = encode(TerminalError(park.reason, park.detail, self._now()))
-        commit = Commit(
-            partition=self._partition,
-            execution_id=self._id,
-            lease=lease,
-            expected_rev=int(rev),
-            commit_id=self._shard.commit_id(),
-            now_ms=self._now(),
-            sets=[("error", error)],
-            status_from=status,
-            status_to=PARKED,
-            live="+inf",
-            forget=self._pardon,
-        )
-        self._shard.mirror.send(None, commit)
+        else:
+            self._shard.mirror.send(None, commit)
 
     def _now(self) -> int:
         return self._shard.clock.now_ms()

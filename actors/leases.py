@@ -102,6 +102,7 @@ class Leases:
         self._turns: dict[int, int] = {}
         self._quiet: deque[tuple[int, int]] = deque()  # (partition, turn), as the dispatcher found
         self._unreleased: list[Grant] = []  # given up here, but Redis has not said so yet
+        self._given_up: dict[int, int] = {}  # the epoch of the last grant of a partition that was
         self._hands_over = True
         self._hand_over_from = 0.0
         self._missed = ""
@@ -321,7 +322,11 @@ class Leases:
     def _take(self, partitions: list[int], sent: float) -> list[Held]:
         owner = self._owner
         answers = self._store.acquire(partitions, owner.name, owner.incarnation, owner.host_info, self._pace.ttl_ms)
-        grants = [answer for answer in answers if isinstance(answer, Grant)]
+        granted = [answer for answer in answers if isinstance(answer, Grant)]
+        grants = [grant for grant in granted if grant.epoch > self._given_up.get(grant.partition, 0)]
+        # Redis has forgotten that the others were given back. Somebody may have gone on from there: never take up the
+        # old grant again, but give it back once more.
+        self._unreleased += [grant for grant in granted if grant.epoch <= self._given_up.get(grant.partition, 0)]
         with self._lock:
             too_late = self._released
             for grant in () if too_late else grants:
@@ -378,6 +383,7 @@ class Leases:
             partition, turn = self._quiet.popleft()
             grant = self._holdings.grant(partition)
             if grant is not None and self._turns.get(partition) == turn:
+                self._given_up[partition] = grant.epoch
                 self._unreleased.append(grant)
                 self._let_go(partition)
         if self._unreleased:

@@ -57,7 +57,7 @@ class Mirror:
         observer: StoreObserver,
         on_fenced: Callable[[int], None],
         failpoints: Failpoints = NO_FAILPOINTS,
-        written: Callable[[Iterable[tuple[int, int]]], None] = lambda counts: None,
+        written: Callable[[Iterable[tuple[int, int, bool]]], None] = lambda counts: None,
     ) -> None:
         self._link = link
         self._pause = pause
@@ -150,7 +150,7 @@ class Mirror:
             self._reach(AFTER_REPLY, batch)
         self._written(
             [
-                (request.partition, reply.seq)
+                (request.partition, reply.seq, reply.dup)
                 for (_, request), reply in zip(batch, replies, strict=True)
                 if type(reply) is Committed and reply.seq and isinstance(request, _ROWS)
             ]

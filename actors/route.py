@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from stepwell.actors import messages as m
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.left import Left
+from stepwell.store.leases import Grant
 
 __all__ = ["Route", "WaitsFor"]
 
@@ -18,9 +19,22 @@ _RING = m.Doorbell()
 class Route:
     """One execution's entry in the routing table. `open` is mail whose effect is not acknowledged yet, by inbox entry:
     should the actor fail, its successor gets it again. `left`: how its owner before left it. `flow` is '' until it is
-    known."""
+    known. `grant`: the one under which its row was asked for."""
 
-    __slots__ = ("busy", "flow", "left", "open", "park", "partition", "recalled", "ref", "routed", "rung", "waits_for")
+    __slots__ = (
+        "busy",
+        "flow",
+        "grant",
+        "left",
+        "open",
+        "park",
+        "partition",
+        "recalled",
+        "ref",
+        "routed",
+        "rung",
+        "waits_for",
+    )
 
     def __init__(self, partition: int, left: Left, flow: str = "") -> None:
         self.partition = partition
@@ -34,6 +48,7 @@ class Route:
         self.recalled = False  # it falls due: should it have asked to leave before it knew, it is brought back
         self.left = left
         self.park: m.Park | None = None
+        self.grant: Grant | None = None
 
     @property
     def begins(self) -> bool:

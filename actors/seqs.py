@@ -42,12 +42,13 @@ class SeqBook:
                 self._known[partition] = seq
         return not lost
 
-    def written(self, counts: Iterable[tuple[int, int]]) -> None:
-        """Writes were acknowledged with these counts: partition and count, in the order of the replies."""
+    def written(self, counts: Iterable[tuple[int, int, bool]]) -> None:
+        """Writes were acknowledged with these counts, in the order of the replies: partition, count, and whether it was
+        written before (so that it did not count once more)."""
         lost: set[int] = set()
         with self._lock:
-            for partition, seq in counts:
-                if seq <= self._written.get(partition, 0):
+            for partition, seq, dup in counts:
+                if seq + dup <= self._written.get(partition, 0):
                     lost.add(partition)
                     self._known[partition] = seq
                 elif seq > self._known.get(partition, 0):

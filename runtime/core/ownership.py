@@ -13,12 +13,13 @@ from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["ACTIVE", "LEAVING", "Member", "Roster", "State", "newest", "owner_of", "owners", "worker_of"]
+__all__ = ["ACTIVE", "LEAVING", "Member", "Roster", "State", "newest", "next_rev", "owner_of", "owners", "worker_of"]
 
 State = Literal["active", "leaving"]
 ACTIVE: Final = "active"
 LEAVING: Final = "leaving"
 BLIND_SECONDS: Final = 1.0
+REVS_OF_A_GRANT: Final = 1000
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -38,6 +39,13 @@ def newest(formats: Mapping[str, int]) -> frozenset[str]:
     one stands by, or it would be given what it can't read."""
     best = max(formats.values(), default=0)
     return frozenset(each for each, found in formats.items() if found == best)
+
+
+def next_rev(rev: int, epoch: int) -> int:
+    """The revision after `rev` that the owner under this grant writes: no two grants write the same one, and a later
+    grant the higher one. So where Redis forgot a grant and an earlier owner wrote once more, the later one sees that
+    the row is older than what it knows."""
+    return max(rev + 1, epoch * REVS_OF_A_GRANT)
 
 
 def worker_of(shard_id: str) -> str:

@@ -67,7 +67,6 @@ Command = list[str | bytes | int]
 KEEP = "keep"
 DROP = "drop"
 
-_COMMITTED_BEFORE = Committed(dup=True)
 _BURIED = Buried()
 _BURIED_BEFORE = Buried(dup=True)
 _CREATED = Created()
@@ -100,6 +99,7 @@ class Applied(msgspec.Struct):
 
 class Commit(msgspec.Struct):
     """Writes what one decision changed in a row. `live` is `KEEP`, `DROP` or the next due time in ms as text.
+    `rev`: the revision that it then has; 0 is the one after `expected_rev`.
 
     `forget`: what is held no more against the execution: `i` its interrupted steps, `x` its strikes, `xi` both.
     """
@@ -119,6 +119,7 @@ class Commit(msgspec.Struct):
     event: bytes = b""
     ended: bool = False
     forget: str = ""
+    rev: int = 0
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command; what this commit does not touch is left out."""
@@ -150,7 +151,7 @@ class Commit(msgspec.Struct):
             *named,
             self.lease,
             self.expected_rev,
-            self.expected_rev + 1,
+            self.rev or self.expected_rev + 1,
             self.commit_id,
             self.now_ms,
             self.event,
@@ -384,7 +385,7 @@ def _created(answer: list[object]) -> Reply:
 
 
 def _fenced_reply(raw: object) -> Reply:
-    return _COMMITTED_BEFORE if raw == b"DUP" else decoded(raw, _fenced)
+    return decoded(raw, _fenced)
 
 
 def _fenced(answer: list[object]) -> Reply:
@@ -392,4 +393,6 @@ def _fenced(answer: list[object]) -> Reply:
         return Fenced(text(answer[1]))
     if answer[0] == b"CONFLICT":
         return Conflict(number(answer[1]), text(answer[2]))
+    if answer[0] == b"DUP":
+        return Committed(True, number(answer[1]))
     raise ValueError("no such answer")

@@ -225,18 +225,30 @@ def test_a_cancelled_step_that_a_drain_cut_short_is_cancelled_by_the_next_owner(
     assert len(world.ledger.runs) == 1
 
 
-def test_no_step_begins_on_a_lease_that_may_have_lapsed(make_world: MakeWorld) -> None:
-    world = make_world(job)
+@flow
+async def rests_nine() -> float:
+    await sleep(9.3)
+    return await toil(1)
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_no_row_is_gone_on_with_and_no_step_begins_on_a_lease_that_may_have_lapsed(
+    make_world: MakeWorld, rests: bool
+) -> None:
+    world = make_world(job, rests_nine)
     world.lease_ttl_ms, world.renew_seconds = 10_000, 3.0
     shard = world.shard()
-    world.run_for(1)
+    if rests:
+        world.start(rests_nine, "e1")
+    world.run_for(0.1)
     shard.paused.update({"leases", "reader"})
-    world.run_for(8.5)  # not renewed for longer than it may be relied on, yet the server still has it
-    world.start(job, "e1", seconds=1)
+    world.run_for(9.3)  # not renewed for longer than it may be relied on, yet the server still has it
+    if not rests:
+        world.start(job, "e1", seconds=1)
     shard.paused.discard("reader")
     world.run_for(0.2)
     assert world.ledger.runs == []
-    assert world.status("e1") == "running"
+    assert world.status("e1") == ("running" if rests else "queued")
     shard.paused.clear()
     world.run(lambda: world.ended("e1"))
     assert len(world.ledger.runs) == 1

@@ -16,7 +16,7 @@
 --       then pairs of field and value
 -- Answers
 --       the partition's new seq                 written
---       DUP                                     this very commit was written before; nothing changed
+--       {DUP, the partition's seq}              this very commit was written before; nothing changed
 --       {FENCED, current lease or ''}           the caller does not hold the lease
 --       {CONFLICT, stored rev, stored commit}   the row is elsewhere; -1: no row, or none with a readable rev
 --       An error reply means that the row did not change: it is written last.
@@ -28,7 +28,7 @@ local stored = redis.call('HMGET', KEYS[2], 'rev', 'commit')
 if stored[2] == ARGV[4] then
   -- Written again so that a WAIT or WAITAOF after it on this connection covers the commit.
   redis.call('HSET', KEYS[2], 'commit', ARGV[4])
-  return {ok = 'DUP'}
+  return {'DUP', redis.call('GET', KEYS[3]) or '0'}
 end
 if stored[1] ~= ARGV[2] then
   local rev = stored[1] and string.match(stored[1], '^%d+$')

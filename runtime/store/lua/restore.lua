@@ -6,7 +6,7 @@
 --       10.. pairs of field and value: the whole row but for status, rev, commit and updated_at
 -- Answers
 --       the partition's new seq                 the row is as given
---       DUP                                     this very restore (or the commit itself) is there; nothing changed
+--       {DUP, the partition's seq}              this very restore (or the commit itself) is there; nothing changed
 --       {FENCED, current lease or ''}           the caller does not hold the lease
 --       {CONFLICT, stored rev, stored commit}   the stored row is not older: it is left alone
 
@@ -16,7 +16,7 @@ if lease ~= ARGV[1] then return {'FENCED', lease or ''} end
 local stored = redis.call('HMGET', KEYS[2], 'rev', 'commit')
 if stored[1] == ARGV[2] and stored[2] == ARGV[3] then
   redis.call('HSET', KEYS[2], 'commit', ARGV[3])
-  return {ok = 'DUP'}
+  return {'DUP', redis.call('GET', KEYS[3]) or '0'}
 end
 local rev = stored[1] and string.match(stored[1], '^%d+$')
 if rev and tonumber(rev) >= tonumber(ARGV[2]) then

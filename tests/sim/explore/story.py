@@ -52,7 +52,7 @@ def _sent(sent: Sent) -> str:
     lease = parse_lease(getattr(request, "lease", ""))
     who = "somebody" if lease is None else lease.incarnation
     if isinstance(request, Commit):
-        said = f"{who} commits {request.execution_id} rev {request.expected_rev + 1}: {_changes(request)}"
+        said = f"{who} commits {request.execution_id} rev {request.rev}: {_changes(request)}"
     elif isinstance(request, Restore):
         said = f"{who} restores {request.execution_id} at rev {request.rev}, {request.status}"
     elif isinstance(request, DeadLetter):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.core.ownership import Member, Roster, owner_of, owners, worker_of
+from stepwell.core.ownership import Member, Roster, next_rev, owner_of, owners, worker_of
 
 PARTITIONS = 64
 TTL = 10.0
@@ -130,3 +130,10 @@ def test_another_process_of_the_same_name_is_news() -> None:
     roster.saw({"a": said(NOW, "another")}, NOW + 9_000, 9.0)
     roster.saw({"a": said(NOW, "another")}, NOW + 11_000, 11.0)
     assert living(roster) == ["a"]
+
+
+def test_a_revision_is_the_next_one_and_higher_than_those_of_earlier_grants() -> None:
+    assert next_rev(1, 7) == 7000
+    assert next_rev(7000, 7) == 7001
+    assert next_rev(7001, 8) == 8000
+    assert next_rev(9001, 8) == 9002, "never back, also where the server's clock was"
