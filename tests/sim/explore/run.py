@@ -59,7 +59,7 @@ class Exploration:
         self.world.audit = self.promises
         self.world.checks.append(self._check_counts)
         setting = schedule.setting
-        self.model = Model(lossy=setting.loses, exact=not setting.drifts)
+        self.model = Model(exact=not setting.drifts)
         self.verbs = Verbs(
             self.world,
             self.model,
@@ -105,6 +105,7 @@ class Exploration:
     def forgot(self) -> None:
         """The server has forgotten something."""
         self.promises.lost()
+        self.model.lossy = True
 
     # The run.
 
