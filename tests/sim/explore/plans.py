@@ -348,7 +348,7 @@ class _Drawing:
         return [[self.nodes(depth, 0, 2) for _ in range(self.chance.choice([0, 1, 2, 2, 2, 3, 3]))]]
 
     def _doomed(self) -> list[Nodes]:
-        """Branches of which one fails for good while others are in the middle of their budgets."""
+        """Branches of which one fails for good while others are at work, or in the middle of their budgets."""
         chance = self.chance
         name = chance.choice(["once", "quick", "eager", "steady"])
         fatal = chance.choice([["fatal"], ["conn"] * POLICIES[name].most])
@@ -359,8 +359,8 @@ class _Drawing:
         for _ in range(chance.randint(1, 2)):
             name = chance.choice(["steady", "flat", "patient", "parcel"])
             most = POLICIES[name].most
-            script = ["conn"] * chance.choice([most - 1, most, most + 1])
-            seconds = chance.choice([0, 0.25, 3]) if POLICIES[name].waits else 0
+            script = ["conn"] * chance.choice([0, 0, most - 1, most, most + 1])
+            seconds = chance.choice([0.25, 3, 3, 20]) if POLICIES[name].waits else 0
             branches.append([["step", name, self.label(), script, seconds]])
         chance.shuffle(branches)
         return branches

@@ -101,7 +101,7 @@ class Verbs:
             return False
         if name not in self._chances:
             self._chances[name] = random.Random(f"{self._seed}/chances {name}").choice([0, 1, 1, 2])
-        return self._chances[name] > 0 and not self.world.show(name)["error"]["compensated"]
+        return self._chances[name] > 0
 
     def mend(self, chance: random.Random) -> list[str]:
         """Do what those that have not ended wait for; returns their names."""
@@ -196,7 +196,7 @@ class Verbs:
         waits = [each["name"] for each in open_now if each["kind"] == "signal"]
         if waits and chance.random() < 0.5:
             return self._signal_to(name, chance.choice(waits), chance)
-        if chance.random() < 0.06:
+        if chance.random() < 0.12:
             colours = [chance.choice(SIGNALS) for _ in range(chance.randint(3, 9))]
             return "; ".join(self._signal_to(name, colour, chance) for colour in colours)
         return self._signal_to(name, chance.choice(SIGNALS) if chance.random() < 0.95 else "strange", chance)
