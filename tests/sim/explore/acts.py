@@ -259,6 +259,7 @@ def clock_step(run: Exploration) -> str:
     if not run.world.setting.drifts:
         return ""
     run.world.stepped_ms += ms
+    run.world.stepped = True
     run.world.forwards = run.world.forwards or ms > 0
     run.promises.lost_leases = True
     return f"the clock of Redis steps by {ms} ms"

@@ -229,7 +229,7 @@ class Promises(Audit):
             return
         super()._check_actor(cp, shard)
         actor = shard.actor(cp.execution_id)
-        if actor is None or self._explored.stepped_ms or self._explored.forwards:
+        if actor is None or self._explored.stepped:
             return
         dues = {id(timer): due for due, _, timer in shard.scheduler.timer_heap._entries}
         for path, op in cp.open.items():

@@ -228,7 +228,7 @@ class ExploredWorld(World):
         self._inboxes._link = self._link
         self.parents = setting.parents
         self.stepped_ms = 0
-        self.forwards = False  # the server's clock was set forward once
+        self.stepped = self.forwards = False  # the server's clock was set; it was set forward once
         self.after_turn: Callable[[], None] = lambda: None
         if setting.sharing:
             self.share()
