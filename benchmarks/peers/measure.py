@@ -37,7 +37,7 @@ class Extent:
     patience_seconds: float
 
 
-FULL = Extent(3, 4.0, 2.5, 500, 0.7, 200, 60.0)
+FULL = Extent(3, 4.0, 2.5, 500, 0.7, 200, 70.0)
 QUICK = Extent(1, 0.5, 0.5, 20, 0.1, 20, 8.0)
 
 

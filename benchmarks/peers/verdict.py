@@ -144,15 +144,17 @@ def charts(measured: Sequence[Outcome]) -> list[Chart]:
         ("throughput", f"Five-step flows, {IN_FLIGHT} in flight: steps a second", "steps/s", _rate),
         ("latency", "One five-step flow alone: median time to its result", "ms", _p50),
     ):
-        values = {_named(each): [value(turn) for turn in each.turns if turn is not None] for each in ordered}
+        values = {_barred(each): [value(turn) for turn in each.turns if turn is not None] for each in ordered}
         if values:
-            found.append(bars(name, title, unit, values, log=True))
+            found.append(bars(name, title, unit, values))
     back = {
-        _named(each): [each.recovery.seconds] for each in ordered if each.recovery and each.recovery.seconds is not None
+        _barred(each): [each.recovery.seconds]
+        for each in ordered
+        if each.recovery and each.recovery.seconds is not None
     }
     if back:
-        title = "Worker killed at half, started again: until all flows are done"
-        found.append(bars("recovery", title, "s", back, log=True))
+        title = "Worker killed at half, started again: until all flows are done (whose were)"
+        found.append(bars("recovery", title, "s", back))
     return found
 
 
@@ -216,6 +218,11 @@ def _cpu(turn: Turn) -> float | None:
 
 def _named(outcome: Outcome) -> str:
     return outcome.peer.title
+
+
+def _barred(outcome: Outcome) -> str:
+    """How it is called beside its bar."""
+    return outcome.peer.title + (" (queue)" if outcome.peer.kind is Kind.QUEUE else "")
 
 
 def _times(ours: Outcome, theirs: Outcome) -> str:
