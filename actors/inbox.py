@@ -59,6 +59,7 @@ class InboxReader:
         self._lying_before: set[tuple[int, str]] = set()
         self._due_before: set[str] = set()
         self._warned = False
+        self._unreadable: frozenset[int] = frozenset()
         self._counted = False  # something was owned at the last count
         self.dispatcher: AnyRef
 
@@ -163,6 +164,10 @@ class InboxReader:
 
     def _read(self, after: dict[int, str], block_ms: int | None) -> bool:
         entries = self._store.read(after, block_ms, READ_COUNT)
+        if self._store.unreadable.keys() != self._unreadable:
+            self._unreadable = frozenset(self._store.unreadable)
+            for partition, why in self._store.unreadable.items():
+                logger.warning("the inbox of partition %d is a stranger's key (%s): remove it", partition, why)
         for entry in entries:
             after[entry.partition] = entry.entry_id
         if entries:

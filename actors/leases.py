@@ -106,6 +106,7 @@ class Leases:
         self._hands_over = True
         self._hand_over_from = 0.0
         self._missed = ""
+        self._untaken = ""
         self.mirror: Mirror
         self.dispatcher: AnyRef
         self.seqs = SeqBook(lambda partition: None)
@@ -327,6 +328,10 @@ class Leases:
         # Redis has forgotten that the others were given back. Somebody may have gone on from there: never take up the
         # old grant again, but give it back once more.
         self._unreleased += [grant for grant in granted if grant.epoch <= self._given_up.get(grant.partition, 0)]
+        untaken = next((answer.reason for answer in answers if isinstance(answer, Unanswered)), "")
+        if untaken and untaken != self._untaken:
+            logger.warning("some partitions can't be taken (%s); trying again", untaken)
+        self._untaken = untaken
         with self._lock:
             too_late = self._released
             for grant in () if too_late else grants:

@@ -61,10 +61,11 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     own = Session()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        # The parser prints its own refusals, unless JSON is asked for.
+        own.json = "--json" in given  # also for what the parser refuses before it comes to that
         command = get_command(app)
         try:
-            code = command(args=given, prog_name="stepwell", obj=own, standalone_mode="--json" not in given)
+            # The parser's own way to refuse would show what was given as it is, credentials too.
+            code = command(args=given, prog_name="stepwell", obj=own, standalone_mode=False)
         finally:
             own.flush()  # here, where a closed pipe is no fault yet
     except SystemExit as ended:
@@ -79,6 +80,16 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _explained(own, error)
     return code if isinstance(code, int) else 0
+
+
+def _refuse(own: Session, error: Exception, why: str) -> None:
+    """What the parser refuses, with how the command is used; where nothing was given, its help was printed already."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return
+    context: typer.Context | None = getattr(error, "ctx", None)
+    if context is not None and not own.json:
+        own.remark(f"{context.get_usage()}\nTry: {context.command_path} --help")
+    own.fail(why, "UsageError")
 
 
 def _explained(own: Session, error: Exception) -> int:
@@ -98,8 +109,7 @@ def _explained(own: Session, error: Exception) -> int:
         return REFUSED
     refused = getattr(error, "format_message", None)  # the parser's: its classes have no public name
     if callable(refused):
-        own.json = True
-        own.fail(str(refused()), "UsageError")
+        _refuse(own, error, str(refused()))
         return REFUSED
     hint = "" if own.verbose else "; -v shows where"
     own.fail(f"unexpected {type(error).__name__}: {message_of(error)}{hint}", type(error).__name__)

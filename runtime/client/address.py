@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from stepwell.core.errors import UsageError
+from stepwell.core.redact import redact_url
 from stepwell.store.durability import Durability, parse_durability
 from stepwell.store.embedded import DEFAULT_DATA_DIR, EmbeddedServer
 
 __all__ = ["DURABILITY_VARIABLE", "Address", "Place", "promised", "resolve"]
 
+_URL = re.compile(r"[a-z][a-z+]+:/", re.IGNORECASE)
 URL_VARIABLE = "STEPWELL_REDIS_URL"
 DATA_VARIABLE = "STEPWELL_DATA"
 DURABILITY_VARIABLE = "STEPWELL_DURABILITY"
@@ -39,10 +42,19 @@ def resolve(
     if url is not None:
         return Address(url=url)
     if data_dir is not None:
-        return Address(data_dir=Path(data_dir).absolute())
+        return Address(data_dir=_folder(data_dir))
     if known.get(URL_VARIABLE):
         return Address(url=known[URL_VARIABLE])
-    return Address(data_dir=Path(known.get(DATA_VARIABLE) or DEFAULT_DATA_DIR).absolute())
+    return Address(data_dir=_folder(known.get(DATA_VARIABLE) or DEFAULT_DATA_DIR))
+
+
+def _folder(given: str | Path) -> Path:
+    """Its path. Raises UsageError for a URL: as a path it would be shown with its password."""
+    if _URL.match(str(given)):
+        raise UsageError(
+            f"the data directory is a folder, and {redact_url(str(given))} is a URL: give it as that of a Redis server"
+        )
+    return Path(given).absolute()
 
 
 def promised(

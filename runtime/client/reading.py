@@ -24,6 +24,7 @@ Dicts: TypeAlias = list[dict[str, Json]]
 
 # Rows are looked at in pages of this size where most of them may be of other flows.
 SEARCH_PAGE: Final = 500
+PID_DIGITS_MAX: Final = 20
 FIELDS: Final = ("meta", "status", "updated_at")
 
 
@@ -41,7 +42,7 @@ def listing(view: NamespaceView, status: str | None, flow: str | None, limit: in
     """Executions, those first that reached their status last. Raises UsageError for an unknown status."""
     check_limit(limit)
     if status is not None and status not in STATUSES:
-        close = difflib.get_close_matches(status, STATUSES, n=1)
+        close = difflib.get_close_matches(str(status), STATUSES, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(STATUSES)}"
         raise UsageError(f"unknown status {status!r}: {hint}")
     keys = yield from view.keys()
@@ -76,7 +77,7 @@ def _worker(beat: Mapping[str, object]) -> dict[str, Json]:
     return {
         "id": beat["id"],
         "host": host.partition("/")[0],
-        "pid": int(pid) if pid.isdigit() else None,
+        "pid": int(pid) if pid.isascii() and pid.isdigit() and len(pid) < PID_DIGITS_MAX else None,
         "at": beat["at"],
         "flows": sorted(flows) if isinstance(flows, dict) else [],
     }

@@ -9,11 +9,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
+<<<<<<< HEAD
 __all__ = ["ACTIVE", "LEAVING", "Member", "Roster", "State", "newest", "next_rev", "owner_of", "owners", "worker_of"]
+=======
+from stepwell.core.formats import FORMAT_MAX
+from stepwell.core.records import Ms
+
+__all__ = ["ACTIVE", "LEAVING", "Member", "Roster", "State", "newest", "owner_of", "owners", "worker_of"]
+>>>>>>> f5cad3c (Fuzz tests of strangers' keys, callers' values, arguments, readers and decide)
 
 State = Literal["active", "leaving"]
 ACTIVE: Final = "active"
@@ -26,12 +33,12 @@ class Member(msgspec.Struct, frozen=True):
     """What a shard says of itself. `at`: the server's ms when it did; `host`: its process; `parent`: the process that
     looks into its death, '' for none (both `host,boot,pid,start`); `format`: the newest format that it reads."""
 
-    at: int
+    at: Ms
     incarnation: str
     host: str
     state: State = ACTIVE
     parent: str = ""
-    format: int = 1
+    format: Annotated[int, msgspec.Meta(ge=1, le=FORMAT_MAX)] = 1
 
 
 def newest(formats: Mapping[str, int]) -> frozenset[str]:

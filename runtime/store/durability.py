@@ -33,6 +33,7 @@ _WAITAOF_REDIS: Final = (7, 2)
 # What writes, of all that is sent through a link that may wait.
 _WRITING: Final = frozenset({"EVALSHA", "EVAL", "XADD"})
 
+REPLICAS_MAX: Final = 999  # its text must be one that can be read again
 _NAMED = re.compile(r"(relaxed|aof|replicated)(?::([1-9][0-9]{0,2}))?")
 
 
@@ -85,8 +86,8 @@ def parse_durability(text: str, replicas: int | None = None) -> Durability:
     if None not in (named, replicas) and named != replicas:
         raise UsageError(f"durability {text} says another number of replicas than {replicas}")
     count = named or replicas or (1 if replicas is None else 0)
-    if count < 1:
-        raise UsageError(f"expected at least 1 replica for durability replicated, got {replicas}")
+    if not 1 <= count <= REPLICAS_MAX:
+        raise UsageError(f"expected 1 to {REPLICAS_MAX} replicas for durability replicated, got {count}")
     return Durability("replicated", count)
 
 

@@ -16,7 +16,7 @@ from stepwell.core.errors import StoreError
 from stepwell.core.formats import FORMAT
 from stepwell.core.status import TERMINAL
 from stepwell.store.keys import STATUSES, Keys
-from stepwell.store.link import Link, block_ms_max
+from stepwell.store.link import Link, LinkDown, StoreRefused, block_ms_max
 from stepwell.store.replies import entries_of, items_of, number, scored, streams_of, text
 from stepwell.store.requests import Command
 from stepwell.store.scattered import START, ScatteredReads
@@ -64,13 +64,20 @@ class InboxStore:
         if not self._link.clustered:
             try:
                 (raw,) = self._link.call([self._one_command(after, block_ms, count)])
-            except StoreError:
-                if not self._link.clustered:
+            except StoreError as error:
+                # What is no passing trouble is a key of another type: then each is asked for its own.
+                if not self._link.clustered and isinstance(error, LinkDown | StoreRefused):
                     raise
             else:
+                self._scattered.broken = {}
                 return self._entries([raw])
         commands = self._scattered.commands(after, block_ms, count)
         return self._entries(self._scattered.answers(self._link.call_each(commands)))
+
+    @property
+    def unreadable(self) -> Mapping[int, str]:
+        """Partitions whose inbox is a stranger's key, with what the server says of it; as of the last `read`."""
+        return self._scattered.broken
 
     def _one_command(self, after: Mapping[int, str], block_ms: int | None, count: int) -> Command:
         command: Command = ["XREAD", "COUNT", count]
@@ -93,7 +100,7 @@ class InboxStore:
 
     def scan(self, partition: int, after: str, count: int) -> list[Entry]:
         """The next `count` entries of one partition after an id (`START` for the first)."""
-        return self._entries(self._link.call([self._one_command({partition: after}, None, count)]))
+        return self._entries(self._link.call_ours([self._one_command({partition: after}, None, count)]))
 
     def due(self, partition: int, now_ms: int, limit: int) -> list[tuple[str, float]]:
         """Unfinished executions due by now with their due times in ms (0 = at once), the most overdue first.
@@ -105,7 +112,7 @@ class InboxStore:
             ["ZRANGEBYSCORE", live, least, most, "WITHSCORES", "LIMIT", 0, limit]
             for least, most in (("-inf", "0"), ("(0", str(now_ms)))
         ]
-        return [found for raw in self._link.call(ask) for found in scored(raw)]
+        return [found for raw in self._link.call_ours(ask) for found in scored(raw)]
 
     def falling_due(self, windows: Mapping[int, tuple[float, float]]) -> list[tuple[int, list[tuple[str, float]]]]:
         """Unfinished executions of several partitions, each of which is due after the first and not after the second of
@@ -115,7 +122,7 @@ class InboxStore:
             ["ZRANGEBYSCORE", self._keys.live(partition), f"({_bound(after)}", _bound(until), "WITHSCORES"]
             for partition, (after, until) in windows.items()
         ]
-        return [(partition, scored(raw)) for partition, raw in zip(windows, self._link.call(ask), strict=True)]
+        return [(partition, scored(raw)) for partition, raw in zip(windows, self._link.call_ours(ask), strict=True)]
 
     def last_event_ms(self, partitions: Sequence[int]) -> list[int]:
         """The latest time of the server's clock at which something happened in each partition, in ms; 0: nothing ever.
@@ -123,7 +130,7 @@ class InboxStore:
         The ids of a stream never go back, whatever the clock does.
         """
         ask: list[Command] = [["XREVRANGE", self._keys.events(p), "+", "-", "COUNT", 1] for p in partitions]
-        newest = [entries_of(raw) for raw in self._link.call(ask)]
+        newest = [entries_of(raw) for raw in self._link.call_ours(ask)]
         return [int(entries[0][0].partition("-")[0]) if entries else 0 for entries in newest]
 
     def unfinished(self, partition: int) -> Iterator[list[tuple[str, float]]]:
@@ -133,7 +140,9 @@ class InboxStore:
         """
         cursor = "0"
         while True:
-            (raw,) = self._link.call([["ZSCAN", self._keys.live(partition), cursor, "COUNT", _PAGE]])
+            (raw,) = self._link.call_ours([["ZSCAN", self._keys.live(partition), cursor, "COUNT", _PAGE]])
+            if raw is None:
+                return
             position, members = items_of(raw)
             if found := scored(members):
                 yield found
@@ -144,7 +153,7 @@ class InboxStore:
     def parked(self, partitions: Sequence[int]) -> list[list[str]]:
         """The ids of the parked executions of each partition."""
         ask: list[Command] = [["ZRANGE", self._keys.by(partition, "parked"), 0, -1] for partition in partitions]
-        return [[text(member) for member in members] for members in map(items_of, self._link.call(ask))]
+        return [[text(member) for member in members] for members in map(items_of, self._link.call_ours(ask))]
 
     def send(self, partition: int, fields: Mapping[str, str | bytes | int]) -> str:
         """Adds an entry and returns its id. After LinkDown it may be there or not; sent again it may be there twice."""
@@ -158,12 +167,12 @@ class InboxStore:
         """How many executions of these partitions have not ended, by status."""
         unfinished = [status for status in STATUSES if status not in TERMINAL]
         ask: list[Command] = [["ZCARD", self._keys.by(p, status)] for status in unfinished for p in partitions]
-        found = iter(self._link.call(ask))
+        found = iter(self._link.call_ours(ask))
         return {status: sum(number(next(found)) for _ in partitions) for status in unfinished}
 
     def lengths(self) -> list[int]:
         """How many entries wait, by partition."""
-        return [number(raw) for raw in self._link.call([["XLEN", part.inbox] for part in self._keys.parts])]
+        return [number(raw) for raw in self._link.call_ours([["XLEN", part.inbox] for part in self._keys.parts])]
 
 
 def _bound(score: float) -> str:

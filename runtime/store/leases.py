@@ -10,7 +10,7 @@ import redis
 from stepwell.core.errors import StoreError
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
-from stepwell.store.replies import Refused, items_of, number, text, time_us
+from stepwell.store.replies import Broken, Refused, items_of, number, text, time_us
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 from stepwell.store.suspects import NO_SUSPECTS, Suspects, suspects_of
@@ -67,7 +67,8 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Unanswered(msgspec.Struct, frozen=True):
-    """Nothing is known of this partition now: its master in a cluster can't be reached, or its slot is on the move."""
+    """Nothing is known of this partition now: its master in a cluster can't be reached, its slot is on the move, or one
+    of its keys is a stranger's."""
 
     partition: int
     reason: str
@@ -122,7 +123,7 @@ class LeaseStore:
             [["EVALSHA", script, 4, part.lease, part.epoch, part.seq, part.suspects, *asked] for part in parts]
         )
         return [
-            Unanswered(partition, raw.reason) if isinstance(raw, Refused) else _acquired(partition, raw)
+            _unanswered(partition, raw) or _acquired(partition, raw)
             for partition, raw in zip(partitions, raws, strict=True)
         ]
 
@@ -137,14 +138,14 @@ class LeaseStore:
             ]
         )
         return [
-            Unanswered(grant.partition, raw.reason) if isinstance(raw, Refused) else _renewed(grant.partition, raw)
+            _unanswered(grant.partition, raw) or _renewed(grant.partition, raw)
             for grant, raw in zip(grants, raws, strict=True)
         ]
 
     def release(self, grants: Sequence[Grant]) -> list[bool]:
         """Gives leases back, remembering that nothing was interrupted; False where one was not ours any more."""
         parts = [self._keys.parts[grant.partition] for grant in grants]
-        raws = self._link.call(
+        raws = self._link.call_ours(
             [
                 ["EVALSHA", self._scripts.lease_release, 2, part.lease, part.epoch, grant.value, grant.epoch]
                 for grant, part in zip(grants, parts, strict=True)
@@ -156,7 +157,7 @@ class LeaseStore:
         """Gives leases back as they were got: what the holder before ours left is for the next one to see to."""
         parts = [self._keys.parts[grant.partition] for grant in grants]
         reap: Command = ["EVALSHA", self._scripts.lease_reap, 3]
-        self._link.call(
+        self._link.call_ours(
             [
                 [*reap, part.lease, part.epoch, part.suspects, grant.value, grant.epoch, "", _mark(grant), 0]
                 for grant, part in zip(grants, parts, strict=True)
@@ -172,7 +173,7 @@ class LeaseStore:
     def read(self, partitions: Iterable[int]) -> dict[int, str]:
         """The lease values of those partitions that are held."""
         wanted = list(partitions)
-        raws = self._link.call([["GET", self._keys.lease(partition)] for partition in wanted])
+        raws = self._link.call_ours([["GET", self._keys.lease(partition)] for partition in wanted])
         return {partition: text(raw) for partition, raw in zip(wanted, raws, strict=True) if raw is not None}
 
     def server_time_ms(self) -> int:
@@ -186,21 +187,42 @@ def server_time_ms(link: Link) -> int:
     return time_us(link.call([ask])[0]) // 1000
 
 
-def _acquired(partition: int, raw: object) -> Grant | Held:
+def _unanswered(partition: int, raw: object) -> Unanswered | None:
+    """One partition without an answer holds up no other: its master is away, or one of its keys is a stranger's."""
+    if isinstance(raw, Refused):
+        return Unanswered(partition, raw.reason)
+    return Unanswered(partition, f"partition {partition}: {raw.message}") if isinstance(raw, Broken) else None
+
+
+def _number(raw: object) -> int | None:
+    try:
+        return number(raw)
+    except ValueError:
+        return None
+
+
+def _no_count(partition: int) -> Unanswered:
+    return Unanswered(partition, f"partition {partition}: its key `seq` in Redis holds no number: remove it")
+
+
+def _acquired(partition: int, raw: object) -> Grant | Held | Unanswered:
     answer = items_of(raw)
     if answer and answer[0] == b"GRANTED":
         left, suspects = answer[3], suspects_of(answer[5])
-        epoch, value, seq = number(answer[1]), text(answer[2]), number(answer[4])
+        epoch, value, seq = number(answer[1]), text(answer[2]), _number(answer[4])
+        if seq is None:
+            return _no_count(partition)
         return Grant(partition, epoch, value, left == b"clean", seq, left == b"boxed", suspects)
     if answer and answer[0] == b"HELD":
         return Held(partition, text(answer[1]))
     raise StoreError(f"asking for the lease of partition {partition}, the server answered {raw!r:.200}")
 
 
-def _renewed(partition: int, raw: object) -> Renewed | Lost:
+def _renewed(partition: int, raw: object) -> Renewed | Lost | Unanswered:
     answer = items_of(raw)
     if answer and answer[0] == b"OK":
-        return Renewed(partition, number(answer[1]), answer[2] == b"1")
+        seq = _number(answer[1])
+        return _no_count(partition) if seq is None else Renewed(partition, seq, answer[2] == b"1")
     if answer and answer[0] == b"LOST":
         return Lost(partition, text(answer[1]))
     raise StoreError(f"renewing the lease of partition {partition}, the server answered {raw!r:.200}")

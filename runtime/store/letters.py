@@ -59,7 +59,7 @@ def sources(keys: Keys) -> list[str]:
 
 def parse_id(keys: Keys, letter_id: str) -> tuple[str, str] | None:
     """Source and entry id of a letter's id; None where it names no stream of this namespace."""
-    found = _ID.match(letter_id)
+    found = _ID.match(letter_id) if isinstance(letter_id, str) else None
     if found is None or (found[1] != INGRESS and not int(found[1]) < keys.partitions):
         return None
     return found[1] if found[1] == INGRESS else str(int(found[1])), found[2]

@@ -18,7 +18,7 @@ from stepwell.store.cluster import masters_of
 from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.flight import Flight, LinkDown, NotDurable, Parcel
 from stepwell.store.keys import Keys
-from stepwell.store.replies import MasterLost, Refused, Reply, failure
+from stepwell.store.replies import Broken, MasterLost, Refused, Reply, failure
 from stepwell.store.requests import Command, Request
 from stepwell.store.scripts import Scripts
 
@@ -105,11 +105,17 @@ class Link:
 
     def call_each(self, commands: Sequence[Command]) -> list[object]:
         """As `call`, but where some commands are answered, a Refused stands for the reply of each that was refused for
-        now: in a cluster one master may be away, or one slot on the move."""
+        now: in a cluster one master may be away, or one slot on the move. A Broken stands for what is no answer: of one
+        partition a key may be a stranger's."""
         raws = self._exchange(commands)
-        found = [_or_refused(raw) for raw in raws]
+        found = [failure(raw) if isinstance(raw, RedisError) else raw for raw in raws]
         if all(type(raw) is Refused for raw in found):
             require_answers(raws)
+        return found
+
+    def call_ours(self, commands: Sequence[Command]) -> list[object]:
+        """As `call`, but nil where a key is of a foreign type: nothing of ours is there, and it is no other's fault."""
+        found = [None if _is_foreign(raw) else raw for raw in self._exchange(commands)]
         require_answers(found)
         return found
 
@@ -141,9 +147,9 @@ class Link:
         return Flight(self.client.connection_pool, Parcel(commands, self.durability)).land()
 
 
-def _or_refused(raw: object) -> object:
+def _is_foreign(raw: object) -> bool:
     wrong = failure(raw) if isinstance(raw, RedisError) else None
-    return wrong if isinstance(wrong, Refused) else raw
+    return isinstance(wrong, Broken) and "WRONGTYPE" in wrong.message
 
 
 def block_ms_max(client: redis.Redis) -> int:

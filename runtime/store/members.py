@@ -15,7 +15,7 @@ from stepwell.store.replies import fields_of, time_us
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
-__all__ = ["Members", "Roll"]
+__all__ = ["Members", "Roll", "members_of"]
 
 # After an hour a silent member's entry is litter: a shard that comes back writes a new one.
 _FORGET_MS: Final = 3_600_000
@@ -48,13 +48,7 @@ class Members:
         """Who is there, with the server's time."""
         ask: list[Command] = [["TIME"], ["HGETALL", self._hash]]
         time, raw = self._link.call(ask)
-        members: dict[str, Member] = {}
-        for shard_id, value in fields_of(raw).items():
-            try:
-                members[shard_id] = msgspec.json.decode(value, type=Member)
-            except UNREADABLE:
-                continue
-        return Roll(time_us(time) // 1000, members)
+        return Roll(time_us(time) // 1000, members_of(raw))
 
     def forget_silent(self) -> int:
         """Takes off who has been silent for an hour; returns how many."""
@@ -62,3 +56,14 @@ class Members:
         silent = [each for each, member in roll.members.items() if roll.server_ms - member.at > _FORGET_MS]
         self.leave(*silent)
         return len(silent)
+
+
+def members_of(raw: object) -> dict[str, Member]:
+    """The entries in a reply to HGETALL, by shard; what is none is passed over."""
+    members: dict[str, Member] = {}
+    for shard_id, value in fields_of(raw).items():
+        try:
+            members[shard_id] = msgspec.json.decode(value, type=Member)
+        except UNREADABLE:
+            continue
+    return members

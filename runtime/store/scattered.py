@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from stepwell.store.keys import Keys
-from stepwell.store.replies import Refused
+from stepwell.store.replies import Broken, Refused
 from stepwell.store.requests import Command
 
 __all__ = ["START", "ScatteredReads"]
@@ -29,6 +29,7 @@ class ScatteredReads:
         self._asked: list[int] = []
         self._silent: set[int] = set()
         self._wait_ms = WAIT_MS[0]
+        self.broken: dict[int, str] = {}
 
     def commands(self, after: Mapping[int, str], block_ms: int | None, count: int) -> list[Command]:
         """One XREAD for each partition; the last blocks, for one whose server has answered before."""
@@ -42,8 +43,10 @@ class ScatteredReads:
         return made
 
     def answers(self, raws: Sequence[object]) -> list[object]:
-        """The replies but for those that were refused for now."""
-        answered = [not isinstance(raw, Refused) for raw in raws]
+        """The replies but for those that were refused for now, and those that are none."""
+        answered = [not isinstance(raw, Refused | Broken) for raw in raws]
+        asked = zip(self._asked, raws, strict=True)
+        self.broken = {partition: raw.message for partition, raw in asked if isinstance(raw, Broken)}
         self._silent -= set(self._asked)
         self._silent.update(itertools.compress(self._asked, [not each for each in answered]))
         found = list(itertools.compress(raws, answered))

@@ -80,7 +80,7 @@ class SuspectStore:
     def reap(self, losses: list[Loss], box_id: str, cause: str) -> list[int]:
         """Strikes, interrupted steps and the lease's end, one script for each partition. Sent again after a lost reply
         it changes nothing. Returns the partitions that are free now."""
-        raws = self._link.call([self._reap(loss, box_id, cause) for loss in losses])
+        raws = self._link.call_ours([self._reap(loss, box_id, cause) for loss in losses])
         return [loss.partition for loss, raw in zip(losses, raws, strict=True) if _freed(loss, raw)]
 
     def _reap(self, loss: Loss, box_id: str, cause: str) -> Command:
@@ -125,6 +125,8 @@ def suspects_of(raw: object) -> Suspects:
 
 
 def _freed(loss: Loss, raw: object) -> bool:
+    if raw is None:
+        return False  # one of its keys is a stranger's
     answer = items_of(raw)
     if answer[:1] not in ([b"OK"], [b"LOST"]):
         raise StoreError(f"reaping partition {loss.partition}, the server answered {raw!r:.200}")

@@ -63,7 +63,7 @@ def has_effect_or_reason(world: World, fields: Fields, letters: dict[str, str], 
 
 
 @pytest.mark.pain(31)
-@fuzz(60)
+@fuzz(40)
 @given(st.lists(st.tuples(entries, st.integers(1, 2)), min_size=1, max_size=12))
 @example([({b"type": b"signal", b"execution": b"victim", b"command": b"c1", b"data": DEEP_SIGNAL}, 1)])
 def test_every_entry_has_an_effect_or_a_reason_and_neighbours_go_on(drawn: list[tuple[Fields, int]]) -> None:

@@ -66,7 +66,7 @@ def left_over(world: World) -> tuple[int, int]:
 
 
 @pytest.mark.pain(31)
-@fuzz(60)
+@fuzz(35)
 @given(st.lists(entries, min_size=1, max_size=12), st.sampled_from([b"", b'{"x":' + DEEP, b"\xff", b'{"flow":7}']))
 @example([{b"type": b"start", b"flow": b"job", b"id": b"nobody", b"input": b"{}"}], b'{"x":' + DEEP)
 def test_every_entry_has_an_effect_or_a_reason_and_neighbours_go_on(drawn: list[Fields], meta: bytes) -> None:

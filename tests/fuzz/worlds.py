@@ -6,8 +6,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
+from fakeredis._helpers import SimpleError
+from fakeredis._msgs import WRONGTYPE_MSG
+from fakeredis.commands_mixins.streams_mixin import StreamsCommandsMixin
+from fakeredis.model import XStream
 from sim.bodies import work
 from sim.harness import SimShard, World
 
@@ -56,6 +61,15 @@ async def doomed() -> None:
 
 FLOWS = (job, listens, course, doomed)
 ROUNDS_MAX = 200
+PATCHED = (StreamsCommandsMixin, "_parse_start_id")
+_plain_start_id = StreamsCommandsMixin._parse_start_id
+
+
+def _start_id(key: Any, start: bytes) -> Any:
+    """As servers do, and fakeredis does not: XREAD of what is no stream is an error."""
+    if key.value is not None and not isinstance(key.value, XStream):
+        raise SimpleError(WRONGTYPE_MSG)
+    return _plain_start_id(key, start)
 
 
 class _Progress:
@@ -85,7 +99,7 @@ def fuzz_world(partitions: int = 1) -> Iterator[World]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with mock.patch.object(time, "time", seconds):
+        with mock.patch.object(time, "time", seconds), mock.patch.object(*PATCHED, staticmethod(_start_id)):
             yield world
             world.close()
     finally:

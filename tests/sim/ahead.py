@@ -15,6 +15,8 @@ def next_look(shard: SimShard) -> float | None:
     dues: list[float] = []
     for partition, until in shard.reader._known_until.items():
         live = shard.world.keys.live(partition)
+        if shard.world.client.type(live) not in (b"zset", b"none"):
+            continue  # a stranger's key
         dues += [due for _, due in shard.world.client.zrangebyscore(live, f"({until}", "(+inf", 0, 1, True)]
     return sees_at(shard, min(dues)) if dues else None
 

@@ -15,6 +15,8 @@ from stepwell.store.link import LinkDown
 class Blinks:
     """A store whose first reading breaks; what happens meanwhile is up to the test."""
 
+    unreadable: Mapping[int, str] = {}
+
     def __init__(self) -> None:
         self.meanwhile: list[Any] = []
         self.read_from: list[list[int]] = []

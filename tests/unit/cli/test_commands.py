@@ -304,7 +304,8 @@ def test_show_gives_what_describe_has_as_json(run: Run) -> None:
 def test_what_the_parser_refuses_exits_with_2(run: Run, arguments: list[str]) -> None:
     code, out, err = run(FakeClient(), *arguments)
     assert (code, out) == (2, "")
-    assert "Error" in err
+    assert err.startswith("Usage: stepwell")
+    assert "\nstepwell: " in err
 
 
 @pytest.mark.parametrize(

@@ -66,3 +66,13 @@ def test_ids_sort_by_the_time_of_their_making_and_are_version_7_uuids():
 def test_ids_of_one_millisecond_differ():
     new_id = new_ids(VirtualClock())
     assert len({new_id() for _ in range(1000)}) == 1000
+
+
+@pytest.mark.pain(45)
+@pytest.mark.parametrize("given", ["redis://:hunter2@host:6379", Path("redis://:hunter2@host:6379")])
+def test_a_url_is_no_folder_and_its_password_is_not_shown(given: str | Path) -> None:
+    with pytest.raises(UsageError, match="is a URL") as caught:
+        resolve(data_dir=given)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(UsageError, match="is a URL"):
+        resolve(environment={"STEPWELL_DATA": str(given)})
