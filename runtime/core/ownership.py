@@ -13,14 +13,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-<<<<<<< HEAD
-__all__ = ["ACTIVE", "LEAVING", "Member", "Roster", "State", "newest", "next_rev", "owner_of", "owners", "worker_of"]
-=======
 from stepwell.core.formats import FORMAT_MAX
 from stepwell.core.records import Ms
 
-__all__ = ["ACTIVE", "LEAVING", "Member", "Roster", "State", "newest", "owner_of", "owners", "worker_of"]
->>>>>>> f5cad3c (Fuzz tests of strangers' keys, callers' values, arguments, readers and decide)
+__all__ = ["ACTIVE", "LEAVING", "Member", "Roster", "State", "newest", "next_rev", "owner_of", "owners", "worker_of"]
 
 State = Literal["active", "leaving"]
 ACTIVE: Final = "active"

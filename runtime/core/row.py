@@ -17,7 +17,7 @@ from stepwell.core.rules.steps import ATTEMPTS_KEPT
 from stepwell.core.status import COMPLETED, ERROR, OP_WAITING, QUEUED, STATUSES, STEP_BACKOFF
 from stepwell.core.token import step_token, token_seed
 
-REV_MAX: Final = 2**53
+REV_MAX: Final = 10**40
 
 
 class UnreadableRow(StepwellError):
