@@ -259,7 +259,7 @@ def clock_step(run: Exploration) -> str:
     if not run.world.setting.drifts:
         return ""
     run.world.stepped_ms += ms
-    run.world.stepped = True
+    run.world.stepped = run.sweeps_may_find = True
     run.world.forwards = run.world.forwards or ms > 0
     run.promises.lost_leases = True
     return f"the clock of Redis steps by {ms} ms"
@@ -271,17 +271,27 @@ def mark(run: Exploration) -> str:
 
 
 def lost_second(run: Exploration) -> str:
-    losses = run.tail.losses
+    """No connection breaks: what comes now under a smaller id than what was read, only a sweep finds."""
+    said = _lose_second(run)
+    run.sweeps_may_find = run.sweeps_may_find or bool(said)
+    return said
+
+
+def _lose_second(run: Exploration) -> str:
+    losses, world = run.tail.losses, run.world
     run.tail.lose(run.chance.choice([0.5, 1.0, 2.0]))
     if run.tail.losses == losses:
         return ""
-    run.world.clock.advance(0.002)  # no entry that comes from now on gets the id of one that is lost
+    world.clock.advance(0.002)  # no entry that comes from now on gets the id of one that is lost
+    behind = run.chance.choice([0, 0, 503, 1503])
+    world.stepped_ms -= behind
+    world.stepped = world.stepped or (world.setting.drifts and behind > 0)
     run.forgot()
-    return "Redis loses its last second"
+    return "Redis loses its last second" + (f", its clock is {behind} ms behind" if behind else "")
 
 
 def failover(run: Exploration) -> str:
-    said = lost_second(run)
+    said = _lose_second(run)
     if not said:
         return ""
     for link in LINKS:

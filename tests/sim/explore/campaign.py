@@ -18,7 +18,8 @@ from sim.explore.run import Outcome, carry_out
 from sim.explore.schedule import draw
 from sim.explore.shrink import shrink
 
-HANG_SECONDS = 60
+BUSY_SECONDS = 60.0
+HANG_SECONDS = 600
 SHRINK_SECONDS = 40.0
 PROGRESS_SECONDS = 5.0
 FAILURES_TOLD = 5
@@ -42,13 +43,16 @@ def one(seed: int) -> Outcome:
         raise Hangs
 
     logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGPROF, interrupt)
     signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_PROF, BUSY_SECONDS)
     signal.alarm(HANG_SECONDS)
     try:
         return carry_out(draw(seed))
     except Hangs:
-        return Outcome(seed, broken=f"it still runs after {HANG_SECONDS} s")
+        return Outcome(seed, broken=f"it still runs after {BUSY_SECONDS:g} s of work, or {HANG_SECONDS} s of waiting")
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
 
 
