@@ -307,6 +307,7 @@ PEERS = (
         name="arq",
         title="arq",
         kind=Kind.QUEUE,
+        least_flows=1000,
         server=Server.REDIS,
         python=("arq==0.28.0", "hiredis==3.4.0"),
         worker=("{bin}/arq", "tasks.WorkerSettings"),

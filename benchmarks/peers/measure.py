@@ -45,7 +45,7 @@ def take_turn(peer: Peer, made: Environment, cache: Path, extent: Extent) -> Tur
     """Start the system, warm it up, measure throughput, then latency, and end it."""
     before = os.getloadavg()[0]
     with _folder() as folder, Stand(peer, made, cache, folder) as stand:
-        flows = _warm_up(stand, extent)
+        flows = _warm_up(stand, extent, peer.least_flows)
         used = stand.cpu_seconds()
         seconds = stand.throughput(flows, IN_FLIGHT)
         now = stand.cpu_seconds()
@@ -63,13 +63,13 @@ def take_turn(peer: Peer, made: Environment, cache: Path, extent: Extent) -> Tur
     )
 
 
-def _warm_up(stand: Stand, extent: Extent) -> int:
+def _warm_up(stand: Stand, extent: Extent, least: int) -> int:
     """Run flows until it takes some time; how many flows fill the time of the measurement."""
-    flows, seconds = 20, stand.throughput(20, IN_FLIGHT)
+    flows, seconds = least, stand.throughput(least, IN_FLIGHT)
     while seconds < extent.warm_up_seconds:
         flows = min(4 * flows, 20_000)
         seconds = stand.throughput(flows, IN_FLIGHT)
-    return max(20, round(flows / seconds * extent.throughput_seconds))
+    return max(least, round(flows / seconds * extent.throughput_seconds))
 
 
 def recover(peer: Peer, made: Environment, cache: Path, extent: Extent) -> Recovered:

@@ -67,6 +67,7 @@ class Peer:
     durability: str
     settings: str
     recovery: Recovery
+    least_flows: int = 20  # fewer would measure how often it polls
     prepare: Command | None = None  # run once, when the server answers
     worker: Command | None = None
     workers: int = 1

@@ -25,17 +25,17 @@ def result(outcomes: Sequence[Outcome], extent: Extent) -> Result:
     return Result(
         "peers",
         QUESTION,
-        rows(measured),
+        rows(outcomes[0], measured),
         charts=charts(measured),
         facts=facts(measured, extent),
         notes=notes(outcomes),
-        tables=[speeds(measured), deaths(measured, extent), terms(measured)],
+        tables=[speeds(outcomes), deaths(measured, extent), terms(measured)],
     )
 
 
-def rows(measured: Sequence[Outcome]) -> list[Row]:
+def rows(ours: Outcome, measured: Sequence[Outcome]) -> list[Row]:
     """All numbers, for programs; first how far we are from the fastest other ones."""
-    found = _leads(measured)
+    found = _leads(ours, measured)
     for outcome in measured:
         name = outcome.peer.name
         for measure, unit, value in (
@@ -57,17 +57,17 @@ def rows(measured: Sequence[Outcome]) -> list[Row]:
     return found
 
 
-def _leads(measured: Sequence[Outcome]) -> list[Row]:
+def _leads(ours: Outcome, measured: Sequence[Outcome]) -> list[Row]:
     """Our throughput by that of the fastest others of each kind, then by that of each."""
     found = []
-    others = [outcome for outcome in _by_speed(measured) if outcome.peer.folder != measured[0].peer.folder]
+    others = [outcome for outcome in _by_speed(measured) if outcome.peer.folder != ours.peer.folder]
     for kind, called in ((Kind.FLOWS, FASTEST_FLOWS), (Kind.QUEUE, FASTEST_QUEUE)):
         fastest = next((outcome for outcome in others if outcome.peer.kind is kind), None)
-        times = fastest and advantage(measured[0], fastest)
+        times = fastest and advantage(ours, fastest)
         if times:
             found.append(_lead(called, times))
     for outcome in others:
-        times = advantage(measured[0], outcome)
+        times = advantage(ours, outcome)
         if times:
             found.append(_lead(f"throughput / {outcome.peer.name}", times))
     return found
@@ -77,8 +77,8 @@ def _lead(measure: str, times: Spread) -> Row:
     return Row(measure, times.median, "times", "", times.low, times.high, "more")
 
 
-def speeds(measured: Sequence[Outcome]) -> Table:
-    """Throughput and latency, durable flows first, each group by speed."""
+def speeds(outcomes: Sequence[Outcome]) -> Table:
+    """Throughput and latency, durable flows first, each group by speed; then who was skipped, and why."""
     columns = (
         "system",
         "steps/s",
@@ -89,7 +89,8 @@ def speeds(measured: Sequence[Outcome]) -> Table:
         "CPU ms/step",
         "what it is",
     )
-    lines = []
+    measured = [outcome for outcome in outcomes if not outcome.skipped]
+    lines: list[tuple[str, ...]] = []
     for outcome in _by_speed(measured):
         rate = outcome.spread(_rate)
         assert rate is not None
@@ -98,13 +99,15 @@ def speeds(measured: Sequence[Outcome]) -> Table:
                 _named(outcome),
                 number_text(rate.median),
                 f"{number_text(rate.low)} to {number_text(rate.high)}",
-                _times(measured[0], outcome),
+                _times(outcomes[0], outcome),
                 _number(outcome.spread(_p50)),
                 _number(outcome.spread(_p99)),
                 _number(outcome.spread(_cpu)),
                 outcome.peer.kind.value,
             )
         )
+    blank = ("",) * (len(columns) - 3)
+    lines += [(_named(each), "skipped", *blank, each.skipped) for each in outcomes if each.skipped]
     return Table("Throughput and latency of flows of five no-op steps", columns, lines)
 
 
@@ -179,8 +182,8 @@ def facts(measured: Sequence[Outcome], extent: Extent) -> dict[str, str]:
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """Who was skipped and why, what failed, and how to read the tables."""
-    found = [f"{_named(outcome)} was skipped: {outcome.skipped}" for outcome in outcomes if outcome.skipped]
+    """What failed, and how to read the tables."""
+    found = []
     for outcome in outcomes:
         if not outcome.skipped:
             found += [f"{_named(outcome)}, one turn failed: {text}" for text in outcome.failures]

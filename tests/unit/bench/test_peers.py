@@ -190,12 +190,12 @@ def test_who_cannot_be_installed_or_started_is_skipped_and_the_others_go_on(
     assert order == ["stepwell", "redflow", "redflow", "stepwell", "stepwell", "redflow"]
     assert [each.skipped for each in found] == ["", "", "no Postgres found", "no npm"]
     whole = result(found, FULL)
-    assert whole.notes[:3] == [
-        "DBOS was skipped: no Postgres found",
-        "BullMQ was skipped: no npm",
-        "redflow, one turn failed: death of the worker: its worker ended",
+    assert [(line[0], line[1], line[-1]) for line in whole.tables[0].lines[2:]] == [
+        ("DBOS", "skipped", "no Postgres found"),
+        ("BullMQ", "skipped", "no npm"),
     ]
-    assert [line[0] for line in whole.tables[0].lines] == ["Stepwell", "redflow"]
+    assert whole.notes[0] == "redflow, one turn failed: death of the worker: its worker ended"
+    assert [line[0] for line in whole.tables[1].lines] == ["Stepwell", "redflow"]
     assert list(whole.tables[1].lines[1])[1:] == ["-", "-", "-", "death of the worker: its worker ended"]
 
 
@@ -232,6 +232,16 @@ def test_the_readme_claims_only_what_was_measured_in_that_run() -> None:
     assert "| 10 times |" in told
     assert "DBOS" not in told
     assert "queue" not in told
+
+
+def test_where_ours_could_not_be_measured_the_others_are_shown_without_a_lead() -> None:
+    found = result([Outcome(OURS, {}, skipped="no server program"), outcome(REDFLOW, [900])], FULL)
+    assert [line[:4] for line in found.tables[0].lines] == [
+        ("redflow", "900", "900 to 900", ""),
+        ("Stepwell", "skipped", "", ""),
+    ]
+    assert [row.measure for row in found.rows if "/" in row.measure] == []
+    assert result([Outcome(OURS, {}, skipped="no server program")], FULL).rows == []
 
 
 def test_a_variant_of_ours_is_not_another_system() -> None:
