@@ -326,9 +326,13 @@ class _Drawing:
         script: list[str] = []
         if chance.random() < 0.4:
             failing = [*_FAILING, *["hang"] * 4] if policy.timeout else _FAILING
+            if name == "patient":  # its own delays are longer than some of what is asked for, and shorter than others
+                failing = [*_FAILING, *["after:4"] * 6, *["after:200"] * 3]
             most = policy.most + 1 if chance.random() < 0.25 else policy.most - 1
             script = [chance.choice(failing) for _ in range(chance.randint(min(1, most), most))]
-            if len(script) > 1 and chance.random() < 0.7:  # most scripts are of failures that are tried again
+            if (
+                len(script) > 1 and name != "patient" and chance.random() < 0.7
+            ):  # most scripts are of failures that are tried again
                 script = ["conn"] * len(script)
         seconds = chance.choice([0, 0, 0, 0.25, 1, 1, 3, 20] if policy.timeout is None else [0, 0.5, 1.5])
         return [name, self.label(), script, seconds if policy.waits else 0]
