@@ -13,6 +13,7 @@ from typing import Any
 
 from sim.counts import check_all_is_over, check_shard
 from sim.explore import acts
+from sim.explore.interruptions import Interruptions
 from sim.explore.model import Model
 from sim.explore.plans import FLOWS
 from sim.explore.promises import Promises
@@ -59,6 +60,7 @@ class Exploration:
         self.world.audit = self.promises
         self.world.checks.append(self._check_counts)
         setting = schedule.setting
+        self.interruptions = Interruptions(self.world)
         self.model = Model(exact=not setting.drifts)
         self.verbs = Verbs(
             self.world,
@@ -108,6 +110,7 @@ class Exploration:
     def forgot(self) -> None:
         """The server has forgotten something."""
         self.promises.lost()
+        self.interruptions.forget()
         self.model.lossy = True
 
     # The run.
