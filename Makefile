@@ -17,13 +17,14 @@ SOURCES := runtime actors metrics tests benchmarks examples
 REAPED := $(BIN)/python tests/reaper.py $(BIN)/python
 FAST := $(wildcard tests/unit tests/conformance tests/sim tests/fuzz tests/docs tests/test_*.py)
 
-.PHONY: help demo test sim model fuzz test-mutants test-system bench bench-peers bench-compare bench-publish lint clean
+.PHONY: help demo test sim sim-mutants model fuzz test-mutants test-system bench bench-peers bench-compare bench-publish lint clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         50 order flows through crashes, failures and lost replies, under a minute"
 	@echo "make test         unit, conformance, simulation, fuzz and docs tests"
 	@echo "make sim          random schedules of everything that can go wrong, in virtual time; SEED=n, SEEDS=a-b, HOURS=1"
+	@echo "make sim-mutants  faults that make sim must find, each put into a copy of the product"
 	@echo "make model        the ownership protocol in a model checker: every order of events, within bounds (needs spin, gcc)"
 	@echo "make fuzz         what strangers write, with fresh examples for MINUTES=10; prints what reproduces a fault"
 	@echo "make test-mutants every fault of docs/pains.md, put into a copy of the product, must turn a test red"
@@ -47,6 +48,9 @@ sim: .venv/ready
 # Plain Python: it needs only spin and gcc beside it.
 model:
 	@$(PYTHON) tests/reaper.py $(PYTHON) tests/model/check.py $(MODEL)
+
+sim-mutants: .venv/ready
+	@PYTHONPATH=tests $(REAPED) -m mutants.explored $(MUTANTS)
 
 fuzz: .venv/ready
 	@$(REAPED) tests/fuzz/run.py $(MINUTES)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from mutants.run import PACKAGES, Mutant, problem_of, read_mutants
+from mutants.explored import PAGE as EXPLORED_PAGE
+from mutants.explored import Fault, read_faults
+from mutants.run import PACKAGES, Mutant, misfit_of, problem_of, read_mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "pains.md"
@@ -20,6 +22,7 @@ ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 # Rows that one shard alone must keep.
 REQUIRED = {2, 3, 12, *range(15, 19), *range(20, 30), 31, 32, 39, 41, 45, 48, *range(53, 58)}
 MUTANTS = read_mutants()
+FAULTS = read_faults()
 
 
 @dataclass(frozen=True)
@@ -91,3 +94,9 @@ def test_a_mutant_is_one_small_fault_that_a_person_could_have_made(mutant: Mutan
     if mutant.file.endswith(".py"):
         changed = (ROOT / mutant.file).read_text(encoding="utf-8").replace(mutant.old, mutant.new)
         ast.parse(changed, mutant.file)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_each_fault_for_the_simulation_fits_the_product_and_has_its_row(fault: Fault) -> None:
+    assert [misfit_of(file, old) for file, old, _ in fault.changes] == [""] * len(fault.changes)
+    assert f"| `{fault.name}` | {fault.why} | {fault.seed} |" in EXPLORED_PAGE.read_text(encoding="utf-8")

@@ -81,14 +81,20 @@ def read_mutant(path: Path) -> Mutant:
 
 def problem_of(mutant: Mutant) -> str:
     """Why the mutant can't be applied; empty if it can."""
-    target = ROOT / mutant.file
-    if not target.is_file():
-        return f"there is no {mutant.file}"
-    count = target.read_text(encoding="utf-8").count(mutant.old)
-    if count != 1:
-        return f"its `old` occurs {count} times in {mutant.file}, expected once: adapt it"
+    misfit = misfit_of(mutant.file, mutant.old)
+    if misfit:
+        return misfit
     missing = [test for test in mutant.tests if not (ROOT / test.partition("::")[0]).is_file()]
     return f"no such test file: {', '.join(missing)}" if missing else ""
+
+
+def misfit_of(file: str, old: str) -> str:
+    """Why `old` can't be replaced in that file of the product; empty if it can."""
+    target = ROOT / file
+    if not target.is_file():
+        return f"there is no {file}"
+    count = target.read_text(encoding="utf-8").count(old)
+    return "" if count == 1 else f"its `old` occurs {count} times in {file}, expected once: adapt it"
 
 
 def judge(mutant: Mutant, sound: Path) -> Verdict:
@@ -98,11 +104,7 @@ def judge(mutant: Mutant, sound: Path) -> Verdict:
         return Verdict(mutant, problem)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        shutil.copytree(sound / "stepwell", Path(folder) / "stepwell")
-        place = PACKAGES[mutant.file.partition("/")[0]]
-        target = Path(folder) / "stepwell" / place / mutant.file.partition("/")[2]
-        Path(importlib.util.cache_from_source(str(target))).unlink(missing_ok=True)
-        target.write_text(target.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
+        mutate(sound, Path(folder), [(mutant.file, mutant.old, mutant.new)])
         code, said = run_tests(mutant.tests, Path(folder), HANG_SECONDS)
     seconds = time.monotonic() - began
     if code is None:
@@ -111,6 +113,15 @@ def judge(mutant: Mutant, sound: Path) -> Verdict:
         return Verdict(mutant, f"its tests did not fail (pytest's exit code is {code})\n{said}", said, seconds)
     broken = NO_FAULT.search(said)
     return Verdict(mutant, f"it is no fault but nonsense: {broken[1]}" if broken else "", said, seconds)
+
+
+def mutate(sound: Path, site: Path, changes: Iterable[tuple[str, str, str]]) -> None:
+    """Put a copy of the sound product below `site`, with `(file, old, new)` changed in it."""
+    shutil.copytree(sound / "stepwell", site / "stepwell")
+    for file, old, new in changes:
+        target = site / "stepwell" / PACKAGES[file.partition("/")[0]] / file.partition("/")[2]
+        Path(importlib.util.cache_from_source(str(target))).unlink(missing_ok=True)
+        target.write_text(target.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
 
 
 def copy_product(site: Path) -> None:

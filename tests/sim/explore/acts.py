@@ -14,6 +14,7 @@ from sim.journal import Fate
 
 from stepwell.actors import messages as m
 from stepwell.core.limits import PASSIVATE_LEAST, Limits
+from stepwell.core.status import STEP_RUNNING
 from stepwell.store.replies import Refused
 
 if TYPE_CHECKING:
@@ -251,6 +252,27 @@ def _tell_some(run: Exploration, message: object, said: str) -> str:
     return f"{name} in {shard!r} {said}"
 
 
+def late_result(run: Exploration) -> str:
+    """A body that was given up returns after all."""
+    shard = _some_shard(run)
+    if shard is None:
+        return ""
+    running = [
+        (name, path, op.attempt)
+        for name in shard.in_memory
+        if (actor := shard.actor(name)) is not None and actor._machine is not None
+        for path, op in actor._machine.checkpoint.open.items()
+        if op.status == STEP_RUNNING and op.attempt > 1
+    ]
+    if not running:
+        return ""
+    name, path, attempt = run.chance.choice(running)
+    ref = shard.ref(name)
+    assert ref is not None
+    ref.tell(m.StepDone(path, attempt - 1, run.world.clock.now_ms(), b'"late"'))
+    return f"attempt {attempt - 1} of {path} in {name} returns while attempt {attempt} runs"
+
+
 # The server's memory and clock.
 
 
@@ -296,7 +318,10 @@ def failover(run: Exploration) -> str:
         return ""
     for link in LINKS:
         run.world.weather.doom(link, "cut")
-    return "a replica takes over that had not got the last second; all connections break"
+    # What is sent from now on may get a smaller id than what was read and lost.
+    behind = run.chance.choice([0, 0, 2_500])
+    run.world.stepped_ms -= behind
+    return f"a replica takes over that had not got the last second; all connections break; it is {behind} ms behind"
 
 
 def _users(name: str) -> Act:
@@ -338,6 +363,7 @@ ACTS: Final[dict[str, Act]] = {
     "foreign": foreign,
     "out of memory": out_of_memory,
     "broken actor": broken_actor,
+    "late result": late_result,
     "clock step": clock_step,
     "mark": mark,
     "lost second": lost_second,

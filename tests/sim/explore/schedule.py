@@ -37,10 +37,11 @@ FAULTS: Final = {
     "lost lease": 1,
     "out of memory": 4,
     "broken actor": 2,
+    "late result": 4,
     "clock step": 1,
     "foreign": 1,
 }
-LOSSES: Final = {"lost second": 3, "failover": 2}
+LOSSES: Final = {"lost second": 3, "failover": 4}
 
 
 @dataclass(frozen=True)
