@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from sim.bodies import body_of
 from sim.explore.schedule import USER_ACTS
 from sim.explore.world import LINKS, ExploredShard
 from sim.journal import Fate
@@ -130,6 +131,20 @@ def thaw(run: Exploration) -> str:
     shard = run.chance.choice(world.frozen)
     world.thaw(shard)
     return f"shard {shard!r} goes on"
+
+
+def zombie(run: Exploration) -> str:
+    """It stands still until others have taken what it has; where there is one, one that was about to begin a step."""
+    world = run.world
+    shards = run.shards()
+    if len(shards) < 2 or not world.setting.sharing:
+        return ""
+    about_to = [shard for shard in shards if any(body_of(each).run is None for _, _, each in shard.runner._heap)]
+    shard = run.chance.choice(about_to or shards)
+    world.freeze(shard)
+    world.run_for(run.chance.choice([11.0, 13.0]))
+    world.thaw(shard)
+    return f"shard {shard!r} stands still for longer than its leases last, and goes on"
 
 
 # Slow ones.
@@ -350,6 +365,7 @@ ACTS: Final[dict[str, Act]] = {
     "dies at a commit": dies_at_a_commit,
     "freeze": freeze,
     "thaw": thaw,
+    "zombie": zombie,
     "slow": slow,
     "slow part": slow_part,
     "cut": _break("cut", "the connection breaks before it is used"),

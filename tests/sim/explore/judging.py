@@ -323,12 +323,10 @@ class Verdict:
         for cancel in self.cancels:
             if cancel.applications[0].reason:
                 continue  # it was cancelled before
-            later = [each.at_ms for each in self.retries if each.place > cancel.place]
-            until = min(later, default=None)
+            if any(each.place > cancel.place for each in self.retries):
+                continue  # that gives back as a result what ended while a failing gather wound up
             for path, fact in self.record.facts.items():
-                if fact["declared_at"] < cancel.at_ms < fact["ended_at"] and (
-                    until is None or fact["ended_at"] < until
-                ):
+                if fact["declared_at"] < cancel.at_ms < fact["ended_at"]:
                     ended = fact["cancel"] or fact["status"] == "cancelled"
                     expect(ended, f"{self.id} {path}: its end after a cancel", "Cancelled", fact)
 

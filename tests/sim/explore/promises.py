@@ -157,8 +157,10 @@ class Promises(Audit):
         self._runs = len(runs)
         now = self._world.clock.monotonic()
         for run in self._under_way:
-            if run.ended_ms is not None:
-                self._ended_at[run.execution_id, run.path] = (run.attempt, now)
+            key = (run.execution_id, run.path)
+            # A zombie's body may end after its successor's of the same attempt, whose end was the one that counted.
+            if run.ended_ms is not None and self._ended_at.get(key, (0, 0.0))[0] != run.attempt:
+                self._ended_at[key] = (run.attempt, now)
         self._under_way = [run for run in self._under_way if run.ended_ms is None]
 
     def body_begins(self, run: Run) -> None:

@@ -25,6 +25,7 @@ FAULTS: Final = {
     "dies at a commit": 4,
     "freeze": 3,
     "thaw": 3,
+    "zombie": 3,
     "slow": 4,
     "slow part": 3,
     "cut": 4,
