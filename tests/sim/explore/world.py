@@ -109,9 +109,11 @@ class DirectJournal(DirectLink, Journal):
 
 
 class Drift:
-    """A shard's clock: its own origin, and a speed that is a little off."""
+    """A shard's clock: its own origin, and a speed that is a little off. `ahead`: by how many seconds its host's wall
+    clock differs from that of other hosts."""
 
-    def __init__(self, clock: VirtualClock, speed: float, origin: float) -> None:
+    def __init__(self, clock: VirtualClock, speed: float, origin: float, ahead: float) -> None:
+        self.ahead = ahead
         self._clock = clock
         self._speed = speed
         self._origin = origin
@@ -131,7 +133,7 @@ class ExploredShard(SimShard):
     def __init__(self, world: ExploredWorld, number: int, drift: Drift | None = None, **options: Any) -> None:
         self._explored = world
         self._drift = drift
-        clock = None if drift is None else SystemClock(drift.monotonic, lambda: time.time())
+        clock = None if drift is None else SystemClock(drift.monotonic, lambda: time.time() + drift.ahead)
         super().__init__(world, number, clock=clock, **options)
         self.scheduler._random = world.chance
         client = world.connect()
@@ -243,7 +245,8 @@ class ExploredWorld(World):
         drift = None
         if self.setting.drifts:
             speed = self.chance.choice([0.995, 0.999, 1.0, 1.001, 1.005])
-            drift = Drift(self.clock, speed, self.chance.choice([0.0, 0.25, 1000.5, 86_400.0]))
+            origin = self.chance.choice([0.0, 0.25, 1000.5, 86_400.0])
+            drift = Drift(self.clock, speed, origin, self.chance.choice([0.0, -7_200.0, 300.0]))
         shard = ExploredShard(self, self._lives, drift, **options)
         self.shards.append(shard)
         shard.start()
