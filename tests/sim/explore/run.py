@@ -251,8 +251,9 @@ def carry_out(schedule: Schedule, tell: Tell | None = None) -> Outcome:
 
 
 def _told(error: BaseException) -> str:
-    if isinstance(error, AssertionError) and str(error):
-        return str(error)
+    if isinstance(error, AssertionError):
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return str(error) or f"{place.name}: {place.line}"
     return f"{type(error).__name__}: {error}"
 
 
