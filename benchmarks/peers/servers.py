@@ -111,8 +111,7 @@ def _postgres(folder: Path, extra: Mapping[str, str]) -> Iterator[Running]:
             raise Skip(
                 "Postgres does not run as root, and there is no user postgres: run this as another user"
             ) from error
-        for above in (folder, folder.parent):
-            above.chmod(0o711)
+        folder.chmod(0o711)  # its own folder only: what lies above is not ours
     made = subprocess.run(
         [binaries / "initdb", "-D", data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"],
         capture_output=True,

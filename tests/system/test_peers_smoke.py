@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from benchmarks.peers.install import Environment, install
 from benchmarks.peers.measure import QUICK, recover, take_turn
 from benchmarks.peers.peer import Kind, Peer, Recovery, Server, Skip
 from benchmarks.peers.processes import Process, tree
+from benchmarks.peers.servers import serve
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = Peer(
@@ -107,3 +109,14 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.slow
+def test_postgres_gets_a_folder_of_its_own_and_changes_no_other(tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    (above / "turn").mkdir(parents=True)
+    above.chmod(0o1777)
+    # Without Postgres, or where its user can't come here, there is no server; the folder above stays as it was.
+    with suppress(Skip), serve(dataclasses.replace(FAKE, server=Server.POSTGRES), tmp_path, above / "turn"):
+        assert above.stat().st_mode & 0o7777 == 0o1777
+    assert above.stat().st_mode & 0o7777 == 0o1777
