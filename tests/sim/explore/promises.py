@@ -184,18 +184,8 @@ class Promises(Audit):
         if self.forgot:
             self._latest[key] = run
         else:
-            self._check_interruptions(run, what)
             self._begins(run, key)
         self._check_delay(run, key)
-
-    def _check_interruptions(self, run: Run, what: str) -> None:
-        """How often an attempt was cut short is in its row before it runs again."""
-        stored = self._explored.peek.field(run.execution_id, "p:" + run.path)
-        actors = [shard.actor(run.execution_id) for shard in self._explored.shards if shard.name == run.shard]
-        for actor in actors:
-            op = None if actor is None or actor._machine is None else actor._machine.checkpoint.open.get(run.path)
-            known = 0 if not stored else records.decode_open(stored).interruptions
-            assert op is None or known >= op.interruptions, f"{what} begins, and an interruption is not in its row"
 
     def _begins(self, run: Run, key: Step) -> None:
         last = self._latest.get(key)
