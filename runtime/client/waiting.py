@@ -33,6 +33,7 @@ Json: TypeAlias = Any
 """Decoded JSON: dict, list, str, int, float, bool or None."""
 
 FIELDS = ("status", "result", "error")
+LONG_SECONDS = 1e12  # for ever, to a person; beyond it whole numbers become no float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,13 @@ def deadline_of(clock: Clock, timeout: float | None) -> float:
     """The moment (monotonic seconds) at which a wait ends. Raises UsageError for what is no number of seconds."""
     if timeout is None:
         return math.inf
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+    if (
+        isinstance(timeout, bool)
+        or not isinstance(timeout, int | float)
+        or (isinstance(timeout, float) and math.isnan(timeout))
+    ):
         raise UsageError(f"expected the timeout to be a number of seconds or None, got {timeout!r}")
-    return clock.monotonic() + max(0.0, timeout)
+    return clock.monotonic() + max(0.0, min(timeout, LONG_SECONDS))
 
 
 def no_such(execution_id: str) -> UnknownExecution:
