@@ -206,6 +206,8 @@ class Promises(Audit):
         failed, delay_ms = self._delays.get(key, (0, 0))
         if run.attempt - 1 != attempt or attempt != failed or run.execution_id in self._world.hurried:
             return
+        if self.forgot:
+            return  # the failure that the delay is of may be lost, and another one recorded
         if self._explored.forwards:
             return  # one that began after the clock was set forward can't know that it was
         least = delay_ms / 1000 - 0.002
