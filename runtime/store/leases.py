@@ -133,7 +133,7 @@ class LeaseStore:
         parts = [self._keys.parts[grant.partition] for grant in grants]
         raws = self._link.call_each(
             [
-                ["EVALSHA", script, 3, part.lease, part.epoch, part.seq, grant.value, grant.epoch, ttl_ms]
+                ["EVALSHA", script, 3, part.lease, part.epoch, part.seq, grant.value, grant.epoch, ttl_ms, _seen(grant)]
                 for grant, part in zip(grants, parts, strict=True)
             ]
         )
@@ -226,6 +226,10 @@ def _renewed(partition: int, raw: object) -> Renewed | Lost | Unanswered:
     if answer and answer[0] == b"LOST":
         return Lost(partition, text(answer[1]))
     raise StoreError(f"renewing the lease of partition {partition}, the server answered {raw!r:.200}")
+
+
+def _seen(grant: Grant) -> str:
+    return "seen" if grant.clean else ""
 
 
 def _mark(grant: Grant) -> str:

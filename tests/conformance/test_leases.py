@@ -26,7 +26,7 @@ def acquire(store, *partitions, owner="w/0", incarnation="i1", now=None):
 
 def test_a_free_partition_is_granted_under_the_time_as_epoch(free):
     value = f"w/0|{free.now}|i1|{HOST}"
-    assert acquire(free, 1, 3) == [Grant(1, free.now, value, False, 0), Grant(3, free.now, value, False, 0)]
+    assert acquire(free, 1, 3) == [Grant(1, free.now, value, True, 0), Grant(3, free.now, value, True, 0)]
     assert free.leases.read(range(4)) == {1: value, 3: value}
     assert TTL - 5000 < free.client.pttl(free.keys.lease(1)) <= TTL
     assert free.client.pttl(free.keys.epoch(1)) == -1
@@ -229,6 +229,7 @@ def test_two_stores_that_ask_for_the_same_partitions_share_them_without_overlap(
 
 
 def test_what_is_passed_on_is_free_and_as_it_was_got(free):
+    free.client.set(free.keys.seq(0), 7)
     (unknown,) = acquire(free, 0)
     assert not unknown.clean
     free.leases.pass_on([unknown])

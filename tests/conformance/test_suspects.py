@@ -5,6 +5,7 @@ from __future__ import annotations
 from unittest.mock import ANY
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell.core.records import CutShort
 from stepwell.store.leases import Held
@@ -71,6 +72,26 @@ def test_a_vanished_lease_is_retaken_after_a_death_too(store, suspects):
     store.client.delete(store.keys.lease(0))
     (renewed,) = store.leases.renew([heir], 10_000)
     assert renewed.retaken
+
+
+def test_an_owner_that_had_not_seen_to_what_was_left_can_t_say_what_was_cut_short(store, suspects):
+    store.client.set(store.keys.seq(0), 7)  # somebody has owned it, and nobody knows how that ended
+    unseen = acquire(store)
+    assert not unseen.clean
+    suspects.reap([loss(unseen, {"e1": CUT}, ("e2",))], "ab", "it died")
+    heir = acquire(store, 5, "i2")
+    assert (heir.clean, heir.boxed) == (False, False)
+    assert heir.suspects.executions == {"e2": Suspect(Strike(1, "it died"))}
+
+
+def test_an_owner_that_has_seen_to_all_says_so_when_it_renews(store, suspects):
+    store.client.set(store.keys.seq(0), 7)
+    seen = replace(acquire(store), clean=True)
+    for _ in range(2):
+        (renewed,) = store.leases.renew([seen], 10_000)
+        assert not renewed.retaken
+    suspects.reap([loss(seen, {"e1": CUT})], "ab", "it died")
+    assert acquire(store, 5, "i2").boxed
 
 
 def test_only_the_next_grant_is_a_boxed_one(store, suspects):

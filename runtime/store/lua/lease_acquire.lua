@@ -12,9 +12,9 @@
 -- after these is `N|clean` or `N|known`, so that a repeated request, whose first reply was lost, hears the same.
 
 local lease = redis.call('GET', KEYS[1])
-local said = redis.call('GET', KEYS[2]) or ''
+local said = redis.call('GET', KEYS[2])
 local seq = redis.call('GET', KEYS[3]) or '0'
-local number, mark = string.match(said, '^(%d+)|?(%a*)$')
+local number, mark = string.match(said or '', '^(%d+)|?(%a*)$')
 
 local head, tail = ARGV[3] .. '|', '|' .. ARGV[4] .. '|' .. ARGV[5]
 if lease then
@@ -35,7 +35,8 @@ end
 
 local epoch = math.max(tonumber(number or '0') + 1, tonumber(ARGV[1]))
 epoch = string.format('%.0f', epoch)
-local left = mark == 'released' and 'clean' or mark == 'boxed' and 'boxed' or ''
+local untouched = not said and seq == '0' -- nobody has ever owned it
+local left = (mark == 'released' or untouched) and 'clean' or mark == 'boxed' and 'boxed' or ''
 local form = left == 'clean' and '|clean' or left == 'boxed' and '|known' or ''
 lease = head .. epoch .. tail
 redis.call('SET', KEYS[1], lease, 'PX', ARGV[2])

@@ -24,7 +24,8 @@ local free = not lease and number == ARGV[2]
 if not held and not free then return {'LOST', lease or ''} end
 if mark == 'released' or (free and mark == 'boxed') then return {'OK'} end
 
-if ARGV[4] == 'boxed' then
+-- An owner that has not seen to all that the one before it left can't say what is interrupted: then nobody knows.
+if ARGV[4] == 'boxed' and mark ~= '' then
   for i = 6 + 2 * tonumber(ARGV[5]), #ARGV, 2 do
     redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
   end

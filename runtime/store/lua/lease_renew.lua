@@ -3,17 +3,19 @@
 --
 -- KEYS  1 lease  2 epoch  3 seq
 -- ARGV  1 lease value  2 epoch of that grant  3 TTL (ms)
+--       4 seen: all is seen to that the holder before left, or it is known (this is remembered); '' = not yet
 -- Answers
 --       {OK, seq, retaken}              retaken is 1 when the lease was gone and the epoch shows no later grant
 --       {LOST, current lease or ''}     another grant was made, or the lease was released
 
 local lease = redis.call('GET', KEYS[1])
+local epoch = redis.call('GET', KEYS[2]) or ''
 local seq = redis.call('GET', KEYS[3]) or '0'
 if lease == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  if ARGV[4] ~= '' and epoch == ARGV[2] then redis.call('SET', KEYS[2], epoch .. '|known') end
   return {'OK', seq, '0'}
 end
-local epoch = redis.call('GET', KEYS[2]) or ''
 local granted = epoch == ARGV[2] or epoch == ARGV[2] .. '|clean' or epoch == ARGV[2] .. '|known'
 if not lease and granted then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
