@@ -208,8 +208,8 @@ class Promises(Audit):
             return
         if self.forgot:
             return  # the failure that the delay is of may be lost, and another one recorded
-        if self._explored.forwards:
-            return  # one that began after the clock was set forward can't know that it was
+        if self._explored.stepped:
+            return  # who begins, or stood still, after the clock was set can't know that it was
         least = delay_ms / 1000 - 0.002
         if self._explored.setting.drifts:
             least -= DRIFT * (least + UNSYNCED_SECONDS)

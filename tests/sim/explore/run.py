@@ -74,7 +74,8 @@ class Exploration:
         self.tail = Tail(self.world)
         self.leaving: list[ExploredShard] = []
         self.faults: Counter[str] = Counter()
-        self.sweeps_may_find = False  # a sweep is the only one that can find what was lost
+        self.entries_may_lie = False  # a sweep is the only one that can find what was lost
+        self.executions_may_lie = False
         self._story = None if tell is None else Story(self.world, tell)
         if self._story is not None:
             self.world.weather.tell = self.say
@@ -122,13 +123,19 @@ class Exploration:
         self.chance.seed(self.schedule.stream(-2))
         self._calm()
         self.model.check(self.world)
-        # What is buried and not acknowledged yet is found, too, and buried once all the same.
-        excused = self.sweeps_may_find or self.faults["garbage"]
-        found = self.world.of_type(store_events.SweepFound)
-        assert excused or not found, f"only a sweep has found it: {found}"
+        self._check_sweeps()
         if self.schedule.setting.gentle:
             self._check_gentle()
         self._check_all_is_over()
+
+    def _check_sweeps(self) -> None:
+        """A sweep is a last resort: nothing but what was lost on purpose needs it."""
+        found = self.world.of_type(store_events.SweepFound)
+        # What is buried and not acknowledged yet is found, too, and buried once all the same.
+        excused = self.entries_may_lie or self.faults["garbage"]
+        assert excused or not any(each.entries for each in found), f"only a sweep has found an entry: {found}"
+        late = any(each.executions for each in found)
+        assert self.executions_may_lie or not late, f"only a sweep has found an execution: {found}"
 
     def _check_gentle(self) -> None:
         """Where nothing breaks, no attempt runs twice, nobody loses a lease, and no sweep finds anything."""

@@ -42,7 +42,7 @@ FAULTS: Final = {
     "clock step": 1,
     "foreign": 1,
 }
-LOSSES: Final = {"lost second": 3, "failover": 4}
+LOSSES: Final = {"lost second": 3, "failover": 8}
 
 
 @dataclass(frozen=True)
