@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sim.bodies import body_of
+from sim.explore.promises import NONSENSE
 from sim.explore.schedule import USER_ACTS
 from sim.explore.world import LINKS, ExploredShard
 from sim.journal import Fate
@@ -255,7 +256,7 @@ def out_of_memory(run: Exploration) -> str:
 
 
 def broken_actor(run: Exploration) -> str:
-    return _tell_some(run, "nonsense", "fails and is built anew")
+    return _tell_some(run, NONSENSE, "fails and is built anew")
 
 
 def _tell_some(run: Exploration, message: object, said: str) -> str:

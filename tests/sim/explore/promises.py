@@ -8,6 +8,7 @@ from sim.explore.peek import Row
 from sim.explore.world import ExploredShard, ExploredWorld
 from sim.harness import SimShard
 
+from stepwell.actors import store_events
 from stepwell.core import events, records, row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.status import COMPLETED, PARKED, TERMINAL
@@ -16,6 +17,7 @@ from stepwell.store.replies import Committed
 from stepwell.store.requests import Commit, Restore
 
 Step = tuple[str, str]
+NONSENSE = "nonsense"
 # By how much a delay may fall short where clocks run at different speeds: two of them, each 0.5 % off.
 DRIFT = 0.011
 # A shard that was frozen for so long has a clock that is off, and sets it right slowly.
@@ -170,7 +172,8 @@ class Promises(Audit):
         if acked is not None and acked[:2] == (run.shard, run.epoch):
             now = world.peek.field(run.execution_id, "r:" + run.path)
             reopened = records.decode_fact(acked[2]).superseded or (now and records.decode_fact(now).superseded)
-            assert reopened, f"{run.execution_id} {run.path} runs again in the shard that recorded it"
+            forgotten = self.forgot and self._was_broken(run.execution_id)
+            assert reopened or forgotten, f"{run.execution_id} {run.path} runs again in the shard that recorded it"
         known = self._keys.setdefault(key, run.key)
         assert known == run.key, f"{key}: two keys, {known} and {run.key}"
         declared = self._declared.get(key, (run.attempt, "") if self.forgot else None)
@@ -186,6 +189,11 @@ class Promises(Audit):
         else:
             self._begins(run, key)
         self._check_delay(run, key)
+
+    def _was_broken(self, name: str) -> bool:
+        """Whether its actor was made to fail, and so has forgotten what Redis may have lost."""
+        failed = self._world.of_type(store_events.ActorFailed)
+        return any(each.execution_id == name and NONSENSE in each.error for each in failed)
 
     def _begins(self, run: Run, key: Step) -> None:
         last = self._latest.get(key)

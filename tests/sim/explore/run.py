@@ -196,6 +196,8 @@ class Exploration:
         """No more faults: everything comes to its end."""
         world = self.world
         self.say("no more faults from here on")
+        # A connection that had to break does not any more: who reads by it goes on behind what is there again.
+        self.entries_may_lie = self.entries_may_lie or (self.promises.forgot and "inbox" in world.weather.threatens)
         world.weather.clear()
         world.doomed = False
         for frozen in list(world.frozen):
