@@ -325,6 +325,8 @@ def _lose_second(run: Exploration) -> str:
     world.clock.advance(0.002)  # no entry that comes from now on gets the id of one that is lost
     run.forgot()
     run.executions_may_lie = True
+    for shard in [] if world.setting.sharing else run.shards():
+        shard.leases.hurry()  # nobody renews there, and a renewal is what notices
     return "Redis loses its last second"
 
 

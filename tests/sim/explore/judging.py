@@ -265,6 +265,8 @@ class Verdict:
             self._none_again(path, bodies)
 
     def _no_more_attempts(self, path: str, bodies: list[Run]) -> None:
+        if self.history.lossy and any(c.execution_id == self.id and c.kind == "retry" for c in self.history.commands):
+            return  # a retry that is lost, with who had carried it out, may have begun another one
         failed = self.record.attempts.get(path, {})
         fact = self.record.facts.get(path)
         ended = fact is not None and fact["status"] == "failed"
