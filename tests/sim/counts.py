@@ -13,12 +13,6 @@ from stepwell.core.status import QUEUED
 from stepwell.core.transitions import is_busy
 
 
-def check_counts(world: World) -> None:
-    """To be one of a world's `checks`."""
-    for shard in world.shards:
-        check_shard(shard)
-
-
 def check_all_is_over(world: World) -> None:
     """Everything has ended: nobody waits for anything, and nothing is kept of it."""
     for shard in world.shards:

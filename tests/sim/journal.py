@@ -14,7 +14,7 @@ from sim.dying import ShardDied
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link, LinkDown
 from stepwell.store.replies import Reply
-from stepwell.store.requests import Command, Commit, Request, Restore
+from stepwell.store.requests import Command, Request
 from stepwell.store.scripts import Scripts
 
 Verdict = Literal["down", "lost"] | Reply | None
@@ -131,8 +131,3 @@ class Journal(SimLink):
         if raw is None or isinstance(raw, RedisError):
             return Sent(request, None, False)
         return Sent(request, None, True, request.parse(raw))
-
-
-def is_write(request: Request) -> bool:
-    """Whether it is a commit or a restore."""
-    return isinstance(request, Commit | Restore)
