@@ -1,0 +1,495 @@
+"""Every metric: its name, what it tells, its labels with all values they can have, its buckets.
+
+Nothing else names one. Labels are closed sets: a value that is not listed here counts as `other`, and of names that
+come from code (flows, steps) no more series are made than `PAIRS_MAX`. Never an id, a message or a key is a label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from stepwell.core.status import (
+    CANCELLED,
+    COMPLETED,
+    ERROR,
+    PARK_CRASHED,
+    PARK_DIVERGED,
+    PARK_KILLS_SHARD,
+    PARK_NOT_DEPLOYED,
+    PARK_UNREADABLE,
+)
+from stepwell.core.status import STATUSES as EXECUTION_STATUSES
+
+__all__ = ["INSTRUMENTS", "OTHER", "PAIRS_MAX", "PREFIX", "Instrument", "Kind", "Label", "Together"]
+
+PREFIX: Final = "stepwell_"
+OTHER: Final = "other"
+PAIRS_MAX: Final = 2_000
+"""Of pairs of flow and step, and of flows, that have series of their own in one shard; more count as `other`."""
+
+
+class Kind(Enum):
+    """What a metric is; the values are Prometheus' words."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Together(Enum):
+    """How the gauges of several shards become one; counters and histograms are always added up."""
+
+    SUM = "sum"
+    GREATEST = "greatest"
+    LEAST = "least"
+    APART = "apart"
+    """Each shard's own, told apart by the label `shard`: its index, which its successor has too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A label and all its values; `values` is None for names that come from code, and for facts of an info metric."""
+
+    name: str
+    values: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """One metric. `name` lacks the prefix, and a counter's the suffix `_total`; seconds and bytes are the units."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[Label, ...] = ()
+    bounds: tuple[float, ...] = ()
+    together: Together = Together.SUM
+    exemplars: bool = False
+    """Whether it remembers, for a counter, which execution was counted last, and for a histogram's slow buckets which
+    fell into them."""
+
+    @property
+    def full_name(self) -> str:
+        """As Prometheus has it: what a query names, but for the suffixes of a histogram's samples."""
+        return f"{PREFIX}{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
+
+
+def _label(name: str, *values: str) -> Label:
+    return Label(name, frozenset((*values, OTHER)))
+
+
+FLOW: Final = Label("flow")
+STEP: Final = Label("step")
+_PAIR: Final = (FLOW, STEP)
+
+BACKOFF_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+LATENESS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+STEP_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+QUEUE_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+LIFE_SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400, 604800)
+COMMIT_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+RECOVERY_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+ATTEMPTS: Final = (1, 2, 3, 4, 5, 7, 10, 15, 20, 50, 100)
+ATTEMPTS_LEFT: Final = (1, 2, 3, 5, 10, 20, 50, 100)
+
+_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+
+# Retries.
+
+STEP_ATTEMPTS: Final = Instrument(
+    "step_attempts",
+    _C,
+    "Attempts of steps that ended: ok, retryable (another follows), terminal, timeout (whether or not another "
+    "follows), or interrupted by a crash (the attempt runs again with its number).",
+    (*_PAIR, _label("outcome", "ok", "retryable", "terminal", "timeout", "interrupted")),
+    exemplars=True,
+)
+STEP_RETRIES_SCHEDULED: Final = Instrument(
+    "step_retries_scheduled",
+    _C,
+    "Failed attempts after which another one was scheduled, by what failed: an error, a timeout, the death of the "
+    "step's process (crash), or an error that asked for its own delay (retry_after).",
+    (*_PAIR, _label("reason", "error", "timeout", "crash", "retry_after")),
+    exemplars=True,
+)
+STEP_FAILURES: Final = Instrument(
+    "step_failures",
+    _C,
+    "Steps that failed for good: the budget is used up, the error is fatal or not to be retried (fatal), a timeout "
+    "that is not to be retried (deadline), a result or arguments that can't be stored (payload), code that does not "
+    "match the record (nondeterminism), cut short too often (interrupted), or wound up by a cancel or a gather.",
+    (
+        *_PAIR,
+        _label("reason", "budget", "fatal", "deadline", "payload", "nondeterminism", "interrupted", "cancel", "gather"),
+    ),
+    exemplars=True,
+)
+RETRY_BACKOFF: Final = Instrument(
+    "retry_backoff_seconds",
+    _H,
+    "The delay chosen before the next attempt, as the row and the log have it.",
+    _PAIR,
+    BACKOFF_SECONDS,
+    exemplars=True,
+)
+RETRY_LATENESS: Final = Instrument(
+    "retry_lateness_seconds",
+    _H,
+    "How long after its due time a retry's body was started.",
+    (),
+    LATENESS_SECONDS,
+    exemplars=True,
+)
+RETRY_WAKEUPS: Final = Instrument(
+    "retry_wakeups",
+    _C,
+    "Backoffs that ended with another attempt, by what ended them: its timer, a person's retry (manual), a recovery "
+    "that found it overdue, or a signal.",
+    (_label("source", "timer", "manual", "recovery", "signal"),),
+)
+BACKOFFS_ABANDONED: Final = Instrument(
+    "backoffs_abandoned",
+    _C,
+    "Backoffs that ended without another attempt: cancel, gather (a sibling failed), parked.",
+    (_label("reason", "cancel", "gather", "parked"),),
+)
+EXECUTIONS_BACKING_OFF: Final = Instrument(
+    "executions_backing_off",
+    _G,
+    "Executions of which a step waits for its next attempt, in memory or not; counted every 5 s.",
+    (FLOW,),
+)
+RETRY_NEXT_DUE: Final = Instrument(
+    "retry_next_due_timestamp_seconds",
+    _G,
+    "When the next of the waiting retries is due, seconds since the epoch; absent where none waits.",
+    (FLOW,),
+    together=Together.LEAST,
+)
+STEP_ATTEMPTS_TO_SUCCESS: Final = Instrument(
+    "step_attempts_to_success",
+    _H,
+    "Number of the attempt at which a step completed.",
+    _PAIR,
+    ATTEMPTS,
+)
+STEP_ATTEMPTS_LEFT: Final = Instrument(
+    "step_attempts_left",
+    _H,
+    "Attempts that the budget still allowed when a retry was scheduled; 1: the next one is the last.",
+    _PAIR,
+    ATTEMPTS_LEFT,
+)
+
+# Work.
+
+EXECUTIONS_ENDED: Final = Instrument(
+    "executions",
+    _C,
+    "Executions that ended, by terminal status.",
+    (FLOW, _label("status", COMPLETED, ERROR, CANCELLED)),
+    exemplars=True,
+)
+EXECUTIONS_NOW: Final = Instrument(
+    "executions",
+    _G,
+    "Executions that have not ended, by status, in memory or not; counted every 5 s.",
+    (Label("status", frozenset(EXECUTION_STATUSES) - {COMPLETED, CANCELLED}),),
+)
+EXECUTIONS_PARKED: Final = Instrument(
+    "executions_parked",
+    _C,
+    "Executions that were parked since they need a person or a deploy, by reason.",
+    (
+        FLOW,
+        _label("reason", PARK_DIVERGED, PARK_NOT_DEPLOYED, PARK_UNREADABLE, PARK_CRASHED, PARK_KILLS_SHARD),
+    ),
+)
+EXECUTIONS_WAITING: Final = Instrument(
+    "executions_waiting",
+    _G,
+    "Executions that wait, in memory or not, by what for: a backoff, another time (a sleep, a wait with a limit), or "
+    "only what comes from outside (untimed); counted every 5 s.",
+    (_label("kind", "backoff", "timed", "untimed"),),
+)
+EXECUTION_DURATION: Final = Instrument(
+    "execution_duration_seconds",
+    _H,
+    "From an execution's begin to its end.",
+    (FLOW,),
+    LIFE_SECONDS,
+    exemplars=True,
+)
+EXECUTION_QUEUE: Final = Instrument(
+    "execution_queue_seconds",
+    _H,
+    "From an execution's creation to its begin.",
+    (FLOW,),
+    QUEUE_SECONDS,
+)
+STEP_DURATION: Final = Instrument(
+    "step_duration_seconds",
+    _H,
+    "How long the bodies of attempts ran that ended by themselves or by a timeout.",
+    _PAIR,
+    STEP_SECONDS,
+    exemplars=True,
+)
+STEP_QUEUE: Final = Instrument(
+    "step_queue_seconds",
+    _H,
+    "From when an attempt was ready (declared and acknowledged, or due) to when its body began.",
+    (FLOW,),
+    QUEUE_SECONDS,
+    exemplars=True,
+)
+STEPS_RUNNING: Final = Instrument(
+    "steps_running",
+    _G,
+    "Bodies that run now, by where: on the event loop, on threads, in processes.",
+    (Label("place", frozenset({"loop", "thread", "process"})),),
+)
+STEPS_LIMIT: Final = Instrument(
+    "steps_limit",
+    _G,
+    "How many bodies may run at once, by where.",
+    (Label("place", frozenset({"loop", "thread", "process"})),),
+)
+EXECUTIONS_RUNNING_LIMIT: Final = Instrument(
+    "executions_running_limit",
+    _G,
+    "How many executions may run at once.",
+)
+EXECUTIONS_IN_MEMORY: Final = Instrument(
+    "executions_in_memory",
+    _G,
+    "Executions that have an actor now.",
+    together=Together.APART,
+)
+COMMANDS: Final = Instrument(
+    "commands",
+    _C,
+    "Commands that were answered, by outcome.",
+    (_label("verb", "signal", "cancel", "retry"), _label("outcome", "applied", "refused")),
+)
+INGRESS: Final = Instrument(
+    "ingress",
+    _C,
+    "Entries of the ingress that had their effect.",
+    (_label("verb", "start", "signal", "cancel", "retry"),),
+)
+
+# Safety.
+
+COMMITS: Final = Instrument(
+    "commits",
+    _C,
+    "Writes of rows, by Redis' reply.",
+    (_label("reply", "ok", "dup", "fenced", "conflict", "refused", "broken"),),
+)
+COMMIT_SECONDS_SPREAD: Final = Instrument(
+    "commit_seconds",
+    _H,
+    "From sending a pipeline to its last reply, its wait for durability included.",
+    (),
+    COMMIT_SECONDS,
+)
+COMMIT_BATCH_SIZE: Final = Instrument(
+    "commit_batch_size",
+    _H,
+    "Requests in one pipeline to Redis.",
+    (),
+    BATCH_SIZES,
+)
+NOT_SAFE: Final = Instrument(
+    "not_safe",
+    _C,
+    "Batches that were executed, but not in time as safe as the durability mode wants; they are sent again.",
+)
+FENCED_COMMITS: Final = Instrument(
+    "fenced_commits",
+    _C,
+    "Writes that met another owner's lease; nothing was written.",
+)
+DUPLICATES_SUPPRESSED: Final = Instrument(
+    "duplicates_suppressed",
+    _C,
+    "Repeats that had no second effect: a commit whose reply was lost, a command that was applied before, a start of "
+    "an execution that exists, the result of an attempt that does not run any more.",
+    (_label("kind", "commit", "command", "start", "result"),),
+)
+RECOVERIES: Final = Instrument(
+    "recoveries",
+    _C,
+    "Partitions that were taken over with what their last owner may have left undone: it died and its black box was "
+    "read (boxed), nobody knows what it was at (unknown), or its lease lapsed and it lives (lapsed).",
+    (_label("cause", "boxed", "unknown", "lapsed"),),
+)
+RECOVERY_SECONDS_SPREAD: Final = Instrument(
+    "recovery_seconds",
+    _H,
+    "From the grant of such a partition until all that was cut short there was seen to.",
+    (),
+    RECOVERY_SECONDS,
+)
+SWEEP_FOUND: Final = Instrument(
+    "sweep_found",
+    _C,
+    "Inbox entries and due executions that nobody held: a fault, or a bug.",
+    (_label("what", "entries", "executions"),),
+)
+SUSPECTS: Final = Instrument(
+    "suspects",
+    _G,
+    "Executions and inbox entries that shards have died on, counted every 5 s.",
+)
+SUSPECTS_OPENED: Final = Instrument(
+    "suspects_opened",
+    _C,
+    "Executions and inbox entries opened though shards had died on them, and steps set apart in a process of their "
+    "own.",
+    (_label("kind", "execution", "entry", "step"),),
+)
+QUARANTINED_STEPS: Final = Instrument(
+    "quarantined_steps",
+    _G,
+    "Attempts that run set apart now, since they may have killed a shard.",
+)
+ABANDONED_THREADS: Final = Instrument(
+    "abandoned_threads",
+    _G,
+    "Threads given up on: their steps went on 30 s after their timeout or cancel.",
+)
+STEP_CRASHES: Final = Instrument(
+    "step_crashes",
+    _C,
+    "Failed attempts whose processes died under them.",
+    _PAIR,
+)
+MIRROR_DIVERGENCE: Final = Instrument(
+    "mirror_divergence",
+    _C,
+    "Rows that somebody else had changed; they were read again.",
+)
+HEALED_EXECUTIONS: Final = Instrument(
+    "healed_executions",
+    _C,
+    "Rows that Redis had lost and that were restored from memory.",
+)
+TAILS_LOST: Final = Instrument(
+    "tails_lost",
+    _C,
+    "Partitions of which Redis had lost acknowledged writes; their rows were compared with memory.",
+)
+ROWS_MISSING: Final = Instrument(
+    "rows_missing",
+    _C,
+    "Executions that were listed and had no row; they were taken off the lists.",
+)
+LEFT_ALONE: Final = Instrument(
+    "left_alone",
+    _C,
+    "What a newer version wrote, left where it is.",
+    (_label("kind", "row", "entry", "ingress"),),
+)
+DEAD_LETTERED: Final = Instrument(
+    "dead_letters",
+    _C,
+    "Commands and starts that could not be applied, by reason.",
+    (
+        _label(
+            "reason",
+            "malformed",
+            "no such execution",
+            "not applicable",
+            "kills its shard",
+            "input",
+            "id taken",
+        ),
+    ),
+)
+DEAD_LETTERS_KEPT: Final = Instrument(
+    "dead_letters",
+    _G,
+    "Dead letters that lie there now, counted every 5 s.",
+)
+
+# The runtime itself.
+
+ACTOR_RESTARTS: Final = Instrument(
+    "actor_restarts",
+    _C,
+    "Actors that failed and were started again, by which; `parked`: too often, so their execution was parked.",
+    (_label("actor", "execution"), _label("reason", "reloaded", "parked")),
+)
+MAILBOX_MESSAGES: Final = Instrument(
+    "mailbox_messages",
+    _G,
+    "Messages that wait in mailboxes now: the dispatcher's, and of all executions together.",
+    (Label("actor", frozenset({"dispatcher", "execution"})),),
+    together=Together.APART,
+)
+UNDELIVERED: Final = Instrument(
+    "undelivered",
+    _C,
+    "Messages to actors that had stopped.",
+)
+INBOX_LENGTH: Final = Instrument(
+    "inbox_length",
+    _G,
+    "Entries that lie in the inboxes of owned partitions, counted every 5 s.",
+)
+INBOX_LAG: Final = Instrument(
+    "inbox_lag_seconds",
+    _G,
+    "Age of the oldest entry that lies in an inbox of an owned partition; 0 where none does; looked at every 5 s.",
+    together=Together.GREATEST,
+)
+LEASES_HELD: Final = Instrument(
+    "leases_held",
+    _G,
+    "Partitions that the shard owns.",
+    together=Together.APART,
+)
+REDIS_ERRORS: Final = Instrument(
+    "redis_errors",
+    _C,
+    "Times that Redis could not be used, by how: it could not be reached, the connection broke, it did not answer in "
+    "time, it is read-only, full, loading or busy, or it refused a command.",
+    (_label("kind", "unreachable", "broken", "timeout", "readonly", "full", "loading", "busy", "refused"),),
+)
+GUARANTEE: Final = Instrument(
+    "guarantee_info",
+    _G,
+    "1; which guarantee is in force, looked at every minute; `kept` is `no` where a promise can't be kept.",
+    tuple(Label(name) for name in ("server", "topology", "durability", "aof", "eviction", "replicas", "kept")),
+    together=Together.GREATEST,
+)
+
+# Of the worker's parent.
+
+BUILD: Final = Instrument(
+    "build_info",
+    _G,
+    "1; which version runs, on which Python.",
+    (Label("version"), Label("python")),
+    together=Together.GREATEST,
+)
+SHARDS: Final = Instrument(
+    "shards",
+    _G,
+    "Shards of the worker, by state.",
+    (Label("state", frozenset({"starting", "running", "restarting", "ending"})),),
+)
+SHARD_RESTARTS: Final = Instrument(
+    "shard_restarts",
+    _C,
+    "Shards that were started again after they had died, by what ended them.",
+    (_label("cause", "killed", "exit", "failed", "hang", "silent", "nonsense", "stuck"),),
+)
+
+INSTRUMENTS: Final = tuple(value for value in dict(globals()).values() if isinstance(value, Instrument))
+"""All of them, in the order of this file."""
