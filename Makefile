@@ -62,6 +62,7 @@ test-mutants: .venv/ready
 test-system: .venv/ready .venv/redis62 .venv/bench
 	@export STEPWELL_TEST_REDIS_SERVER="$$(command -v redis-server || true)" STEPWELL_TEST_REDIS_62="$$(cat .venv/redis62)"; \
 	echo "redis-server: $${STEPWELL_TEST_REDIS_SERVER:-none on PATH}; Redis 6.2: $${STEPWELL_TEST_REDIS_62:-no wheel for this platform}"; \
+	echo "prometheus: $$(command -v prometheus || echo none on PATH: what needs it is skipped, and fails where CI is set)"; \
 	[ -n "$$STEPWELL_TEST_REDIS_SERVER" ] || unset STEPWELL_TEST_REDIS_SERVER; \
 	[ -n "$$STEPWELL_TEST_REDIS_62" ] || unset STEPWELL_TEST_REDIS_62; \
 	$(REAPED) -m pytest -q tests/system tests/conformance $(PYTEST_ARGS)

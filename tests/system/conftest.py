@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 from system.support.cluster import Cluster
+from system.support.prometheus import Prometheus
 from system.support.sentinels import Watched
 from system.support.servers import Server
 from system.support.stage import Stage
@@ -146,3 +147,9 @@ def sentinel_stage(stage: Stage, watched: Watched) -> Stage:
     """A stage on whoever is the primary there."""
     stage.url = watched.url
     return stage
+
+
+@pytest.fixture
+def prometheus(processes: Processes, tmp_path: Path, eventually: Callable[..., Any]) -> Prometheus:
+    """A Prometheus that is yet to be started."""
+    return Prometheus(processes, tmp_path / "prometheus", eventually)

@@ -1,0 +1,196 @@
+"""A real Prometheus that scrapes workers, and its answers. Debian's package brings it, and promtool."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from system.support.ports import free_port
+from system.support.stage import HANG_SECONDS, Eventually, WorkerProcess
+
+# Every scrape stores its time beside what it read, so that an answer tells which scrape it comes from.
+INTERVAL = "500ms"
+JOB = "stepwell"
+
+Series = dict[frozenset[tuple[str, str]], float]
+"""Values by labels, without the name and without what the scrape adds (job, instance)."""
+
+
+def program(name: str) -> str:
+    """The path of `prometheus` or `promtool`. Skips the test where there is none; in CI that fails it."""
+    found = shutil.which(name)
+    if found is None:
+        reason = f"{name} is not on PATH (Debian: apt-get install prometheus)"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+def promtool(*arguments: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run promtool to its end."""
+    command = [program("promtool"), *map(str, arguments)]
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
+
+
+class Prometheus:
+    """One server with data of its own; it scrapes each worker twice a second."""
+
+    def __init__(self, processes: Any, folder: Path, eventually: Eventually) -> None:
+        self._processes = processes
+        self._folder = folder
+        self._eventually = eventually
+        self._process: subprocess.Popen[str]
+        self.url = f"http://127.0.0.1:{free_port()}"
+        folder.mkdir()
+
+    def start(self, workers: Iterable[str], rules: Iterable[Path] = ()) -> Prometheus:
+        """Start it on workers' addresses (`host:port`) and files of rules, and wait until it answers.
+
+        It looks for its targets first 5 s after that.
+        """
+        config = {
+            "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": INTERVAL},
+            "rule_files": [str(file) for file in rules],
+            "scrape_configs": [{"job_name": JOB, "static_configs": [{"targets": list(workers)}]}],
+        }
+        file = self._folder / "prometheus.yml"
+        file.write_text(json.dumps(config))  # JSON is YAML
+        with (self._folder / "log").open("w") as log:
+            self._process = self._processes.start(
+                [
+                    program("prometheus"),
+                    f"--config.file={file}",
+                    f"--storage.tsdb.path={self._folder / 'data'}",
+                    f"--web.listen-address={self.url.removeprefix('http://')}",
+                    "--enable-feature=exemplar-storage",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        self._eventually(self._is_ready, "Prometheus is ready")
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+        self._process.terminate()
+        self._process.wait(HANG_SECONDS)
+
+    @property
+    def log(self) -> str:
+        """What it has said."""
+        return (self._folder / "log").read_text()
+
+    # Waiting.
+
+    def wait_for_targets(self) -> None:
+        """Until it has scraped each of its targets well."""
+
+        def all_up() -> bool:
+            targets = self.targets()
+            return bool(targets) and all(target["health"] == "up" for target in targets)
+
+        self._eventually(all_up, "Prometheus has scraped all targets")
+
+    def wait_for_scrape(self) -> None:
+        """Until what is stored was read from every target after now: what is asked next sees all that was before."""
+        now = time.time()
+
+        def all_newer() -> bool:
+            answer = self._get("query", query=f'timestamp(up{{job="{JOB}"}})')["result"]
+            return bool(answer) and all(float(each["value"][1]) > now for each in answer)
+
+        self._eventually(all_newer, "Prometheus has scraped all targets again")
+
+    def wait_until(self, promql: str, value: float) -> None:
+        """Until a query that has one answer has this one, as levels that are counted every few seconds will."""
+        self._eventually(lambda: self.query(promql).get(frozenset()) == value, f"{promql} is {value:g}")
+
+    # Answers.
+
+    def query(self, promql: str) -> Series:
+        """What a query that answers an instant vector says now; NaN is left out, as nothing can be said of it."""
+        data = self._get("query", query=promql)
+        assert data["resultType"] in ("vector", "scalar"), data["resultType"]
+        if data["resultType"] == "scalar":
+            return {frozenset(): float(data["result"][1])}
+        series = {_labels(each["metric"]): float(each["value"][1]) for each in data["result"]}
+        assert len(series) == len(data["result"]), f"{promql}: several targets have the same series; sum them up"
+        return {labels: value for labels, value in series.items() if not math.isnan(value)}
+
+    def value(self, promql: str) -> float:
+        """What a query with one answer says now."""
+        [value] = self.query(promql).values()
+        return value
+
+    def by(self, label: str, promql: str) -> dict[str, float]:
+        """What a query says now, by one label, which is the only one that its answers have."""
+        return {dict(labels)[label]: value for labels, value in self.query(f"sum by ({label}) ({promql})").items()}
+
+    def exemplars(self, selector: str) -> list[tuple[dict[str, str], dict[str, Any]]]:
+        """All exemplars of the series that a selector names, each with its series' labels."""
+        now = time.time()
+        found = self._get("query_exemplars", query=selector, start=str(now - 3600), end=str(now + 60))
+        return [(series["seriesLabels"], each) for series in found for each in series["exemplars"]]
+
+    def targets(self) -> list[dict[str, Any]]:
+        """What it scrapes, and how that goes: `health`, `lastError`, `lastScrapeDuration`."""
+        found: list[dict[str, Any]] = self._get("targets", state="active")["activeTargets"]
+        return found
+
+    def metadata(self) -> dict[str, dict[str, Any]]:
+        """What the pages said of each metric: `type`, `help`, `unit`, by the name that the format gives it."""
+        return {each["metric"]: each for each in self._get("targets/metadata")}
+
+    def alerts(self) -> dict[str, str]:
+        """State of each alert that is pending or firing, by its name."""
+        return {each["labels"]["alertname"]: each["state"] for each in self._get("alerts")["alerts"]}
+
+    def rules(self) -> list[dict[str, Any]]:
+        """All rules with their `health`, `lastError` and `query`, as it has read them."""
+        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
+
+    def series(self) -> int:
+        """How many series it keeps of the workers' own metrics."""
+        return int(self.value(f'count({{__name__=~"stepwell_.+", job="{JOB}"}})'))
+
+    def _is_ready(self) -> bool:
+        assert self._process.poll() is None, f"Prometheus ended with {self._process.returncode}:\n{self.log}"
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=10) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    def _get(self, what: str, **parameters: str) -> Any:
+        url = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                data = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{parameters}: {error.read().decode()}") from error
+        assert data["status"] == "success", data
+        return data["data"]
+
+
+def address_of(worker: WorkerProcess) -> str:
+    """Where a worker shows its metrics, as Prometheus wants it."""
+    found = re.search(r"metrics http://localhost:(\d+)/metrics", worker.out)
+    assert found, worker.out
+    return f"127.0.0.1:{found[1]}"
+
+
+def _labels(metric: dict[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in metric.items() if name not in ("__name__", "job", "instance"))
