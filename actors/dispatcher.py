@@ -98,7 +98,9 @@ class Dispatcher(PooledActor):
 
     def _handover(self, message: object) -> None:
         if isinstance(message, m.Counted):
-            self._shard.observer(store_events.ExecutionsCounted(message.sizes))
+            counts = message.counts
+            self._shard.observer(store_events.ExecutionsCounted(counts.sizes, counts.waiting))
+            self._shard.observer(store_events.BackoffsCounted(counts.backoffs))
         elif isinstance(message, m.Listed):
             if message.partition not in self._departures:
                 self._listed[message.partition] = message.lease
@@ -290,7 +292,8 @@ class Dispatcher(PooledActor):
             # It was on a list, and every sweep would find it there again.
             logger.warning("execution %s is listed and has no row: it is taken off the lists", execution_id)
             self._shard.observer(store_events.RowMissing(execution_id))
-            self._shard.mirror.send(None, Unlist(route.partition, execution_id, lease))
+            flows = sorted({flow.name for flow in self._shard.registry} | ({route.flow} - {""}))
+            self._shard.mirror.send(None, Unlist(route.partition, execution_id, lease, flows))
 
     def _leave_alone(self, execution_id: str, route: Route, fields: dict[str, bytes]) -> bool:
         """Whether a newer version wrote its row: then that stays as it is, and so does what is sent to it."""

@@ -50,7 +50,7 @@ from stepwell.core.status import (
     TERMINAL,
     WAITING,
 )
-from stepwell.core.transitions import is_busy, next_due, score_of
+from stepwell.core.transitions import dues, is_busy, next_due, score_of
 from stepwell.flow.attempt import context_of
 from stepwell.flow.machine import Machine, Turn
 from stepwell.flow.registry import unknown_flow
@@ -94,6 +94,7 @@ class ExecutionActor(PooledActor):
         self._pending: tuple[Applied, ...] = ()  # entries whose effect the next commit holds
         self._row_status = ""
         self._row_due: float | None = None
+        self._row_backoff: int | None = None
         self._handled = 0
         self._settling: m.StepDone | m.StepErred | None = None  # the outcome that is being recorded
         self._busy: bool | None = None  # what the dispatcher was told last
@@ -114,7 +115,7 @@ class ExecutionActor(PooledActor):
             self._park_unread(fields, m.Park(PARK_UNREADABLE, str(error)))
             return
         self._row_status = cp.status
-        self._row_due = next_due(cp)
+        self._row_due, self._row_backoff = dues(cp)
         flow = self._shard.registry.find(cp.meta.flow)
         self._machine = Machine(flow, cp)
         if flow is None:
@@ -266,18 +267,8 @@ class ExecutionActor(PooledActor):
             self._pending = (*self._pending, Applied(entry_id, command_id, outcome))
 
     def _erred(self, message: m.StepErred) -> None:
-        self._feed(
-            AttemptFailed(
-                self._now(),
-                message.path,
-                message.attempt,
-                message.started_at,
-                message.error,
-                message.retryable,
-                message.policy,
-                message.retry_after,
-            )
-        )
+        attempt = (self._now(), message.path, message.attempt, message.started_at)
+        self._feed(AttemptFailed(*attempt, message.error, message.retryable, message.policy, message.retry_after))
 
     # The commit.
 
@@ -303,7 +294,7 @@ class ExecutionActor(PooledActor):
             self._forget()
             return
         cp = machine.checkpoint
-        due = next_due(cp)
+        due, backoff = dues(cp)
         sets: list[tuple[str, bytes]] = []
         dels: list[str] = []
         for name, value in turn.fields.items():
@@ -328,9 +319,11 @@ class ExecutionActor(PooledActor):
             event=encode(turn.events) if turn.events else b"",  # what live views show
             ended=cp.status in TERMINAL and self._row_status not in TERMINAL,
             forget="xi" if self._left.suspect and cp.terminal else self._pardon,
+            flow=cp.meta.flow,
+            backoff="" if backoff == self._row_backoff else score_of(backoff),
         )
         self._pardon = ""
-        self._row_due = due
+        self._row_due, self._row_backoff = due, backoff
         self._pending = ()
         self._in_flight = commit
         self._shard.mirror.send(self.actor_ref, commit)

@@ -18,7 +18,7 @@ from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.shard import Shard
 from stepwell.core import row
 from stepwell.core.checkpoint import Checkpoint
-from stepwell.core.transitions import live_score
+from stepwell.core.transitions import dues, score_of
 from stepwell.store.replies import Committed, Loaded
 from stepwell.store.requests import ReadRev, Restore, Revive
 
@@ -107,6 +107,7 @@ def stored_rev(fields: Mapping[str, bytes]) -> int:
 
 def whole_row(kind: type[R], shard: Shard, cp: Checkpoint, lease: str, rev: int) -> R:
     """What writes the row as the checkpoint has it, as revision `rev`."""
+    due, backoff = dues(cp)
     return kind(
         partition=shard.keys.partition_of(cp.execution_id),
         execution_id=cp.execution_id,
@@ -115,7 +116,9 @@ def whole_row(kind: type[R], shard: Shard, cp: Checkpoint, lease: str, rev: int)
         commit_id=shard.commit_id(),
         now_ms=shard.clock.now_ms(),
         status=cp.status,
-        live=live_score(cp),
+        live=score_of(due),
         fields=row.fields_of(cp),
+        flow=cp.meta.flow,
+        backoff=score_of(backoff),
         ended=cp.terminal,
     )

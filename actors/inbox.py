@@ -201,5 +201,5 @@ class InboxReader:
         """So that people see what waits, though most of it is not in memory."""
         owned = list(self._after)
         if owned or self._counted:
-            self.dispatcher.tell(Counted(self._store.sizes(owned)))
+            self.dispatcher.tell(Counted(self._store.count(owned)))
         self._counted = bool(owned)

@@ -11,7 +11,7 @@ from stepwell.actors.kit.ref import AnyRef
 from stepwell.core.records import Failure
 from stepwell.core.retry import Retry
 from stepwell.core.status import PARK_CRASHED
-from stepwell.store.inbox import Entry
+from stepwell.store.inbox import Counts, Entry
 from stepwell.store.replies import Reply
 from stepwell.store.requests import ReadRev, Revive
 
@@ -155,9 +155,9 @@ class LookAround(msgspec.Struct):
 
 
 class Counted(msgspec.Struct):
-    """How many executions of our partitions have not ended, by status."""
+    """How many executions of our partitions have not ended, and what they wait for."""
 
-    sizes: dict[str, int]
+    counts: Counts
 
 
 class Recovering(msgspec.Struct):

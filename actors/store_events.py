@@ -60,9 +60,24 @@ class SweepFound(msgspec.Struct, gc=False):
 
 
 class ExecutionsCounted(msgspec.Struct, gc=False):
-    """How many executions of the shard's partitions have not ended, by status."""
+    """How many executions of the shard's partitions have not ended, by status; in memory or not.
+
+    `waiting`, of those that wait and run no step: `timed` until a time that is known (a timer, a timeout, the end of a
+    backoff), `untimed` for something that may never come.
+    """
 
     sizes: dict[str, int]
+    waiting: dict[str, int]
+
+
+class BackoffsCounted(msgspec.Struct, gc=False):
+    """Of the shard's partitions, by flow: how many executions have a step that backs off, in memory or not, and when
+    the first of these steps is due (ms). Of a flow that is not named none does.
+
+    An execution counts once, also where other steps of it run meanwhile; one that is parked does not count.
+    """
+
+    by_flow: dict[str, tuple[int, int]]
 
 
 class RowMissing(msgspec.Struct, gc=False):
@@ -125,6 +140,7 @@ StoreEvent: TypeAlias = (
     | Fenced
     | SweepFound
     | ExecutionsCounted
+    | BackoffsCounted
     | DeadLettered
     | LeftAlone
     | IngressTaken

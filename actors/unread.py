@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from stepwell.actors import messages as m
 from stepwell.actors.shard import Shard
+from stepwell.core.codec import UNREADABLE
 from stepwell.core.ownership import next_rev
-from stepwell.core.records import TerminalError, encode
+from stepwell.core.records import TerminalError, decode_meta, encode
 from stepwell.core.status import PARKED, STATUSES, TERMINAL
 from stepwell.store.leases import Grant
-from stepwell.store.requests import Commit
+from stepwell.store.requests import DROP, Commit
 
 
 def parking_commit(
@@ -22,6 +23,7 @@ def parking_commit(
     if not rev.isdigit() or status not in STATUSES or status == PARKED or status in TERMINAL:
         return None
     now = shard.clock.now_ms()
+    flow = _flow_of(fields)
     return Commit(
         partition=grant.partition,
         execution_id=execution_id,
@@ -35,4 +37,14 @@ def parking_commit(
         status_to=PARKED,
         live="+inf",
         forget=forget,
+        flow=flow,
+        backoff=DROP if flow else "",
     )
+
+
+def _flow_of(fields: Mapping[str, bytes]) -> str:
+    """The flow under which it may be listed as backing off; '' where the row does not say that any more."""
+    try:
+        return decode_meta(fields.get("meta", b"")).flow
+    except UNREADABLE:
+        return fields.get("flow", b"").decode(errors="replace")

@@ -13,7 +13,7 @@ from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import Effect
 from stepwell.core.records import STEP
 from stepwell.core.rules import commands, life, steps
-from stepwell.core.status import PARKED, QUEUED, RUNNING, STEP_RUNNING, TERMINAL, WAITING
+from stepwell.core.status import PARKED, RUNNING, STEP_BACKOFF, STEP_RUNNING, TERMINAL, WAITING
 
 _Rule: TypeAlias = Callable[[Checkpoint, Any], tuple[Checkpoint, list[Effect]]]
 _RULES: dict[type, _Rule] = {
@@ -61,14 +61,25 @@ def settle(checkpoint: Checkpoint) -> Checkpoint:
 
 def next_due(checkpoint: Checkpoint) -> float | None:
     """When the execution has to be looked at next, in ms: 0 now, infinity for an untimed wait, None once it ended."""
+    return dues(checkpoint)[0]
+
+
+def dues(checkpoint: Checkpoint) -> tuple[float | None, int | None]:
+    """`next_due`, and when the first of its steps that back off is due (ms): None where none does, or it is parked."""
     status = checkpoint.status
-    if status in (RUNNING, QUEUED):
-        return 0
     if status in TERMINAL:
-        return None
+        return None, None
     if status == PARKED:
-        return math.inf
-    return min((op.due_at for op in checkpoint.open.values() if op.due_at is not None), default=math.inf)
+        return math.inf, None
+    due: float = math.inf
+    backoff: int | None = None
+    for op in checkpoint.open.values():
+        at = op.due_at
+        if at is not None:
+            due = min(due, at)
+            if op.status == STEP_BACKOFF and (backoff is None or at < backoff):
+                backoff = at
+    return (due if status == WAITING else 0), backoff
 
 
 def is_busy(checkpoint: Checkpoint, now: int) -> bool:

@@ -23,10 +23,13 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 class PartitionKeys:
     """The names of one partition, ready to use.
 
-    `row`, `ended` and `cmd`, `done` are prefixes that an execution id or a command id completes.
+    `row`, `ended` and `cmd`, `done` are prefixes that an execution id or a command id completes; `backoff_of` one that
+    a flow's name completes.
     """
 
     __slots__ = (
+        "backoff",
+        "backoff_of",
         "by",
         "cmd",
         "dead",
@@ -51,6 +54,8 @@ class PartitionKeys:
         self.inbox = tag + "inbox"
         self.live = tag + "live"
         self.by = {status: f"{tag}by:{status}" for status in STATUSES}
+        self.backoff = tag + "backoff"
+        self.backoff_of = tag + "backoff:"
         self.lease = tag + "lease"
         self.epoch = tag + "epoch"
         self.seq = tag + "seq"

@@ -102,6 +102,8 @@ class Commit(msgspec.Struct):
     `rev`: the revision that it then has; 0 is the one after `expected_rev`.
 
     `forget`: what is held no more against the execution: `i` its interrupted steps, `x` its strikes, `xi` both.
+    `backoff`: '' leaves the list of those that back off as it is, `DROP` takes the execution off it, and a time in ms
+    as text is when its first step that backs off is due; `flow` names that list.
     """
 
     partition: int
@@ -120,6 +122,8 @@ class Commit(msgspec.Struct):
     ended: bool = False
     forget: str = ""
     rev: int = 0
+    flow: str = ""
+    backoff: str = ""
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command; what this commit does not touch is left out."""
@@ -128,13 +132,22 @@ class Commit(msgspec.Struct):
         dels = self.dels
         rest: list[str | bytes | int] = [""]
         tail: list[str | bytes] = []
-        if self.applied or self.status_from != self.status_to or self.live != KEEP or self.ended or self.forget:
+        if (
+            self.status_from != self.status_to
+            or self.live != KEEP
+            or self.applied
+            or self.backoff
+            or self.ended
+            or self.forget
+        ):
             named += (part.live, part.by[self.status_from], part.by[self.status_to])
             if self.applied or self.forget:
                 named.append(part.inbox)
                 tail = self._applied(part, named)
                 if self.forget:
                     named.append(part.suspects)
+            if self.backoff:
+                named += (part.backoff, part.backoff_of + self.flow)
             rest = [
                 len(self.applied),
                 self.execution_id,
@@ -143,6 +156,7 @@ class Commit(msgspec.Struct):
                 self.status_to,
                 part.ended + self.execution_id if self.ended else "",
                 self.forget,
+                self.backoff,
             ]
         command: Command = [
             "EVALSHA",
@@ -186,7 +200,8 @@ class Commit(msgspec.Struct):
 class Restore(msgspec.Struct):
     """Brings back a row that Redis lost, as its owner remembers it.
 
-    `fields` is the whole row but for `status rev commit updated_at`; `live` is `DROP` or a due time in ms as text.
+    `fields` is the whole row but for `status rev commit updated_at`; `live` and `backoff` are `DROP` or a due time in
+    ms as text.
     """
 
     partition: int
@@ -198,12 +213,15 @@ class Restore(msgspec.Struct):
     status: str
     live: str
     fields: list[tuple[str, bytes]]
+    flow: str
+    backoff: str = DROP
     ended: bool = False
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command, with every status index among its keys."""
         part = keys.parts[self.partition]
-        named = [part.lease, part.row + self.execution_id, part.seq, part.live, *part.by.values()]
+        named = [part.lease, part.row + self.execution_id, part.seq, part.live]
+        named += (part.backoff, part.backoff_of + self.flow, *part.by.values())
         command: Command = [
             "EVALSHA",
             scripts.restore,
@@ -216,8 +234,9 @@ class Restore(msgspec.Struct):
             self.execution_id,
             self.live,
             self.status,
-            5 + STATUSES.index(self.status),
+            7 + STATUSES.index(self.status),
             part.ended + self.execution_id if self.ended else "",
+            self.backoff,
         ]
         command += chain.from_iterable(self.fields)
         return command
@@ -304,17 +323,20 @@ class DeadLetter(msgspec.Struct):
 
 
 class Unlist(msgspec.Struct):
-    """Takes an execution that has no row off the lists of its partition."""
+    """Takes an execution that has no row off the lists of its partition. `flows`: those that it may be of."""
 
     partition: int
     execution_id: str
     lease: str
+    flows: Sequence[str] = ()
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command."""
         part = keys.parts[self.partition]
-        named = [part.lease, part.row + self.execution_id, part.live, *part.by.values()]
-        return ["EVALSHA", scripts.unlist, len(named), *named, self.lease, self.execution_id]
+        named = [part.lease, part.row + self.execution_id, part.live, *part.by.values(), part.backoff]
+        place = len(named)
+        named += [part.backoff_of + flow for flow in self.flows]
+        return ["EVALSHA", scripts.unlist, len(named), *named, self.lease, self.execution_id, place]
 
     def parse(self, raw: object) -> Reply:
         """Unlisted or Fenced."""

@@ -185,6 +185,7 @@ class Store:
             "now_ms": NOW + 7000,
             "status": "waiting",
             "live": str(NOW + 9000),
+            "flow": "checkout",
             "fields": [("meta", b"{}"), ("flow", b"checkout"), ("input_hash", b"h1"), ("r:charge", b"[1]")],
         }
         return Restore(execution_id=execution_id, **{**given, **changes})
@@ -219,6 +220,7 @@ class Store:
         read = {
             b"string": self.client.get,
             b"hash": self.client.hgetall,
+            b"set": self.client.smembers,
             b"zset": lambda key: self.client.zrange(key, 0, -1, withscores=True),
             b"stream": lambda key: (self.client.xrange(key), self._consumers(key)),
         }

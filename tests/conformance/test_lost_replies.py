@@ -22,6 +22,17 @@ def _commit(store):
     return lambda: store.execute(request)
 
 
+def _commit_of_a_backoff(store):
+    request = store.commit(status_to="waiting", live="5", flow="checkout", backoff="5")
+    return lambda: store.execute(request)
+
+
+def _commit_of_its_end(store):
+    _commit_of_a_backoff(store)()
+    request = store.commit(expected_rev=2, commit_id="c2", live="0", flow="checkout", backoff=DROP)
+    return lambda: store.execute(request)
+
+
 def _restore(store):
     return lambda: store.execute(store.restore())
 
@@ -116,6 +127,8 @@ def _forget(store):
 CASES = {
     "create": _create,
     "commit": _commit,
+    "commit, of a backoff": _commit_of_a_backoff,
+    "commit, of a backoff's end": _commit_of_its_end,
     "restore": _restore,
     "dead_letter": _dead_letter,
     "dead_letter, of the ingress": _ingress_dead_letter,

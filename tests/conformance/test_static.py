@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from stepwell.store import letters
+from stepwell.store import backoffs, letters
 from stepwell.store.inbox import START
 from stepwell.store.ingress import BuryIngress
 from stepwell.store.keys import STATUSES, Keys
@@ -39,7 +39,10 @@ SINCE = {
     "PTTL": (2, 6, 0),
     "PUBLISH": (2, 0, 0),
     "SCRIPT": (2, 6, 0),
+    "SADD": (1, 0, 0),
     "SET": (2, 6, 12),
+    "SMEMBERS": (1, 0, 0),
+    "SREM": (1, 0, 0),
     "TIME": (2, 6, 0),
     "XACK": (5, 0, 0),
     "XADD": (5, 0, 0),
@@ -57,6 +60,7 @@ SINCE = {
     "XTRIM": (5, 0, 0),
     "ZADD": (1, 2, 0),
     "ZCARD": (1, 2, 0),
+    "ZCOUNT": (2, 0, 0),
     "ZRANGE": (2, 0, 0),
     "ZRANGEBYSCORE": (2, 0, 0),
     "ZREM": (1, 2, 0),
@@ -124,9 +128,10 @@ def _exercise(store):
         store.dead_letter(store.inbox.send(0, {"a": "b"})),
         store.dead_letter(store.inbox.send(0, {"a": "b"}), command_id="c", outcome=b"1"),
         BuryIngress("1-1", "odd", "why", 1),
-        Unlist(store.keys.partition_of("ghost"), "ghost", store.lease),
+        Unlist(store.keys.partition_of("ghost"), "ghost", store.lease, ["checkout"]),
         Forget(0, store.lease, ["x:e1"]),
         store.commit(expected_rev=9, commit_id="c9", forget="xi"),
+        store.commit(expected_rev=10, commit_id="c10", forget="xi", flow="checkout", backoff="5"),
         Load("e1"),
     ]
     replies = store.link.execute(requests)
@@ -146,7 +151,10 @@ def _exercise(store):
     store.inbox.parked([0, 1])
     store.inbox.falling_due({0: (-math.inf, 5.0), 1: (1.0, math.inf)})
     store.inbox.last_event_ms([0, 1])
-    store.inbox.sizes([0, 1])
+    store.inbox.count([0, 1])
+    of = {0: ["checkout"], 1: ["checkout"]}
+    for query in (backoffs.flows(store.keys, [0, 1]), backoffs.backoffs(store.keys, of, 3)):
+        store.link.call(query.commands)
     store.inbox.lengths()
     catalog = store.catalog
     catalog.row("e1"), catalog.rows(["e1"]), catalog.heads(["e1"], ["rev"]), catalog.outcome(0, "x")
@@ -237,4 +245,8 @@ def test_a_commit_names_only_the_keys_it_uses():
     assert plain.args(keys, scripts)[2] == 9
     plain.forget = "x"
     assert plain.args(keys, scripts)[2] == 10
+    plain.flow, plain.backoff = "checkout", DROP
+    assert plain.args(keys, scripts)[2] == 12
+    plain.applied, plain.forget = (), ""
+    assert plain.args(keys, scripts)[2] == 9
     assert DeadLetter(0, "l", "1-1", "k", "r", 1).args(keys, scripts)[2] == 3

@@ -12,6 +12,16 @@ from stepwell.core.transitions import live_score
 from stepwell.store.requests import Commit, DeadLetter
 
 
+def check_backoff(cp: Checkpoint, listed: list[tuple[str, float]]) -> None:
+    """The index names an execution just as long as something of it backs off, under its flow, with the first due time.
+
+    `listed`: where it is named.
+    """
+    dues = [op.due_at for op in cp.open.values() if op.status == STEP_BACKOFF and op.due_at is not None]
+    expected = [(cp.meta.flow, float(min(dues)))] if dues and cp.status not in (PARKED, *TERMINAL) else []
+    assert listed == expected, f"{cp.execution_id} ({cp.status}) is listed as backing off: {listed}, not {expected}"
+
+
 class Audit:
     """Watches a world from now on; any broken promise is an AssertionError at the instant where it broke.
 
@@ -33,19 +43,37 @@ class Audit:
     # At rest.
 
     def check(self) -> None:
+        listed = self._backing_off()
         waiting = {entry.get("execution", "") for entry in self._world.inbox()}
         for status, members in self._world.statuses().items():
             for execution_id in members:
                 fields = self._world.row(execution_id)
                 assert fields["status"].decode() == status, f"{execution_id} is listed as {status}"
+                backoff = listed.pop(execution_id, None)
                 try:
                     cp = row.parse(execution_id, fields, self._world.namespace.secret)
                 except row.UnreadableRow:
+                    assert status != PARKED or backoff is None, f"{execution_id} is parked and listed as backing off"
                     continue
+                check_backoff(cp, [] if backoff is None else [backoff])
                 self._check_row(cp, fields)
                 if status not in TERMINAL and status != PARKED:
                     self._check_goes_on(cp, execution_id in waiting)
                 self.checked += 1
+        assert not listed, f"listed as backing off, and as nothing else: {listed}"
+
+    def _backing_off(self) -> dict[str, tuple[str, float]]:
+        """What the indexes say: by execution its flow, and when its first step that backs off is due."""
+        found: dict[str, tuple[str, float]] = {}
+        for part in self._world.keys.parts:
+            flows = {flow.decode() for flow in self._world.client.smembers(part.backoff)}
+            lists = {key.decode() for key in self._world.client.scan_iter(part.backoff_of + "*")}
+            assert {part.backoff_of + flow for flow in flows} == lists, f"{flows} are named, and there are {lists}"
+            for flow in flows:
+                for member, due in self._world.client.zrange(part.backoff_of + flow, 0, -1, withscores=True):
+                    assert member.decode() not in found, f"{member} is listed twice as backing off"
+                    found[member.decode()] = (flow, due)
+        return found
 
     def _check_row(self, cp: Checkpoint, fields: dict[str, bytes]) -> None:
         name = cp.execution_id

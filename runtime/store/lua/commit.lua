@@ -3,14 +3,16 @@
 -- KEYS  1 lease  2 row  3 seq  4 events
 --       of a commit that touches more than the row and its events:
 --       5 live  6 by:<status before>  7 by:<status after>  8 inbox
---       9.. one cmd hash for each applied command that has an outcome, and the suspects at the end, if it forgets
+--       9.. one cmd hash for each applied command that has an outcome; the suspects, if it forgets
+--       at the end, if that changes: backoff, and the backoff:<flow> of its flow
 --       Trailing keys from the fifth on that this commit does not use may be left out.
 -- ARGV  1 lease value  2 expected rev  3 next rev  4 commit id  5 now (ms)
 --       6 event ('' = none)  7 number of deleted fields
---       8 number of applied commands; '' where the commit touches only the row and its events: then 9 to 14 are left out
+--       8 number of applied commands; '' where the commit touches only the row and its events: then 9 to 15 are left out
 --       9 execution id  10 live: keep, drop or a score  11 status before  12 status after
 --       13 channel that hears of the end ('' = none)
 --       14 what its suspects' fields are to be forgotten: '', i (interrupted steps), x (strikes) or xi
+--       15 when its first step that backs off is due: '' (as before), drop or a score
 --       then the deleted fields
 --       then for each applied command: inbox entry id ('' = none), outcome ('' = none), channel
 --       then pairs of field and value
@@ -35,10 +37,10 @@ if stored[1] ~= ARGV[2] then
   return {'CONFLICT', rev or '-1', stored[2] or ''}
 end
 
-local applied, deleted = tonumber(ARGV[8]), 15
-local id, live, moved, channel, forget = ARGV[9], ARGV[10], ARGV[11] ~= ARGV[12], ARGV[13], ARGV[14]
+local applied, deleted = tonumber(ARGV[8]), 16
+local id, live, moved, channel, forget, due = ARGV[9], ARGV[10], ARGV[11] ~= ARGV[12], ARGV[13], ARGV[14], ARGV[15]
 if not applied then
-  applied, deleted, live, moved, channel, forget = 0, 9, 'keep', false, '', ''
+  applied, deleted, live, moved, channel, forget, due = 0, 9, 'keep', false, '', '', ''
 end
 local commands = deleted + tonumber(ARGV[7])
 local first = commands + 3 * applied
@@ -52,12 +54,27 @@ for i = commands, first - 1, 3 do
   end
 end
 
+if due ~= '' and due ~= 'drop' and not tonumber(due) then
+  return redis.error_reply('ERR commit got a due time that is no number')
+end
+
 -- The first write must be one that a full server refuses: after it, the rest of a script is let through.
 if live ~= 'keep' and live ~= 'drop' then redis.call('ZADD', KEYS[5], live, id) end
 local seq = redis.call('INCR', KEYS[3])
 if live == 'drop' then redis.call('ZREM', KEYS[5], id) end
+local flow = #KEYS
+if due ~= '' then
+  local flows = flow - 1
+  local name = string.sub(KEYS[flow], #KEYS[flows] + 2)
+  if due ~= 'drop' then
+    redis.call('ZADD', KEYS[flow], due, id)
+    redis.call('SADD', KEYS[flows], name)
+  elseif redis.call('ZREM', KEYS[flow], id) == 1 and redis.call('EXISTS', KEYS[flow]) == 0 then
+    redis.call('SREM', KEYS[flows], name)
+  end
+end
 if forget ~= '' then
-  local suspects = #KEYS
+  local suspects = due == '' and flow or flow - 2
   for kind in string.gmatch(forget, '%a') do redis.call('HDEL', KEYS[suspects], kind .. ':' .. id) end
 end
 if moved then

@@ -1,9 +1,10 @@
 -- restore: brings a row back from its owner's memory after Redis lost acknowledged commits.
 --
--- KEYS  1 lease  2 row  3 seq  4 live  5.. by:<status> for every status
+-- KEYS  1 lease  2 row  3 seq  4 live  5 backoff  6 backoff:<flow> of its flow  7.. by:<status> for every status
 -- ARGV  1 lease value  2 rev  3 commit id  4 now (ms)  5 execution id  6 live: drop or a score
 --       7 status  8 position of by:<status> in KEYS  9 channel that hears of the end ('' = none)
---       10.. pairs of field and value: the whole row but for status, rev, commit and updated_at
+--       10 when its first step that backs off is due: drop or a score
+--       11.. pairs of field and value: the whole row but for status, rev, commit and updated_at
 -- Answers
 --       the partition's new seq                 the row is as given
 --       {DUP, the partition's seq}              this very restore (or the commit itself) is there; nothing changed
@@ -22,12 +23,12 @@ local rev = stored[1] and string.match(stored[1], '^%d+$')
 if rev and tonumber(rev) >= tonumber(ARGV[2]) then
   return {'CONFLICT', rev, stored[2] or ''}
 end
-local first, last = 10, #ARGV
+local first, last = 11, #ARGV
 if (last - first) % 2 ~= 1 then
   return redis.error_reply('ERR restore needs pairs of field and value')
 end
 local by = tonumber(ARGV[8])
-if by < 5 or by > #KEYS then
+if by < 7 or by > #KEYS then
   return redis.error_reply('ERR restore got no index for the status')
 end
 
@@ -36,7 +37,15 @@ local live = ARGV[6]
 if live ~= 'drop' then redis.call('ZADD', KEYS[4], live, ARGV[5]) end
 local seq = redis.call('INCR', KEYS[3])
 if live == 'drop' then redis.call('ZREM', KEYS[4], ARGV[5]) end
-for i = 5, #KEYS do
+local due = ARGV[10]
+local flow = string.sub(KEYS[6], #KEYS[5] + 2)
+if due ~= 'drop' then
+  redis.call('ZADD', KEYS[6], due, ARGV[5])
+  redis.call('SADD', KEYS[5], flow)
+elseif redis.call('ZREM', KEYS[6], ARGV[5]) == 1 and redis.call('EXISTS', KEYS[6]) == 0 then
+  redis.call('SREM', KEYS[5], flow)
+end
+for i = 7, #KEYS do
   if i ~= by then redis.call('ZREM', KEYS[i], ARGV[5]) end
 end
 redis.call('ZADD', KEYS[by], ARGV[4], ARGV[5])

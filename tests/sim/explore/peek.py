@@ -39,6 +39,17 @@ class Peek:
         name = execution_id.encode()
         return [status for status in STATUSES if (found := self._value(by[status])) is not None and name in found]
 
+    def backing_off(self, execution_id: str) -> list[tuple[str, float]]:
+        """Under which flows an execution is listed as backing off, and until when (ms)."""
+        part = self._keys.parts[self._keys.partition_of(execution_id)]
+        flows = self._value(part.backoff)
+        found: list[tuple[str, float]] = []
+        for flow in sorted(each.decode() for each in flows or ()):
+            due = self._value(part.backoff_of + flow).get(execution_id.encode())
+            if due is not None:
+                found.append((flow, due))
+        return found
+
     def live(self, execution_id: str) -> float | None:
         """When the index says that it is due next, in ms."""
         found = self._value(self._keys.live(self._keys.partition_of(execution_id)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.audit import Audit
+from sim.audit import Audit, check_backoff
 from sim.bodies import Run
 from sim.explore.peek import Row
 from sim.explore.world import ExploredShard, ExploredWorld
@@ -138,6 +138,7 @@ class Promises(Audit):
         except row.UnreadableRow as error:
             raise AssertionError(f"{name}: its row can't be read: {error}") from error
         self._read[name] = cp
+        check_backoff(cp, self._explored.peek.backing_off(name))
         self._check_row(cp, fields)
         self._check_attempts(name, fields, before)
         self.checked += 1

@@ -186,7 +186,7 @@ def test_only_what_was_listed_is_taken_off_the_lists(stage: Stage) -> None:
     stage.tell(stage.command("nobody"), m.RowRead("nobody", Loaded({})))
     assert stage.count(Unlist) == 0
     stage.tell(m.Recover(0, [("ghost", 0.0)]), m.RowRead("ghost", Loaded({})))
-    assert [request for request in stage.sent if isinstance(request, Unlist)] == [Unlist(0, "ghost", "w|1|i|h")]
+    assert [request for request in stage.sent if isinstance(request, Unlist)] == [Unlist(0, "ghost", "w|1|i|h", [])]
 
 
 def test_an_actor_at_rest_keeps_the_place_of_the_doorbell_that_is_on_its_way_to_it() -> None:
