@@ -62,6 +62,11 @@ class PlainCounter(Collector):
             series = self._series[values] = Count()
         return series
 
+    @property
+    def series(self) -> dict[tuple[str, ...], Count]:
+        """All series there are now, by the values of their labels."""
+        return self._series.copy()
+
     def describe(self) -> Iterable[Metric]:
         """The family without its samples."""
         return [self._family()]
@@ -69,7 +74,7 @@ class PlainCounter(Collector):
     def collect(self) -> Iterable[Metric]:
         """All series as they stand now."""
         family = self._family()
-        for values, series in self._series.copy().items():
+        for values, series in self.series.items():
             family.add_metric(values, series.value)
         return [family]
 
@@ -104,6 +109,11 @@ class PlainHistogram(Collector):
             series = self._series[values] = Spread(self._bounds)
         return series
 
+    @property
+    def series(self) -> dict[tuple[str, ...], Spread]:
+        """All series there are now, by the values of their labels."""
+        return self._series.copy()
+
     def describe(self) -> Iterable[Metric]:
         """The family without its samples."""
         return [self._family()]
@@ -111,7 +121,7 @@ class PlainHistogram(Collector):
     def collect(self) -> Iterable[Metric]:
         """All series as they stand now."""
         family = self._family()
-        for values, series in self._series.copy().items():
+        for values, series in self.series.items():
             buckets = list(zip(self._names, accumulate(series.counts.copy()), strict=True))
             family.add_metric(values, buckets, series.sum)
         return [family]

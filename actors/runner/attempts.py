@@ -25,15 +25,30 @@ Outcome: TypeAlias = StepDone | StepErred
 class Attempt:
     """One attempt. `body` is whatever the runner needs to remember of it; `then` is what was asked for meanwhile;
     `slot` is its place in the black box, once it has begun; `gates` are on its way to a body, and it is through
-    `passed` of them. `forsaken`: nobody wants its outcome, unless it is asked for once more."""
+    `passed` of them. `forsaken`: nobody wants its outcome, unless it is asked for once more. `began_at`: when its body
+    began (ms), as whoever runs it says."""
 
-    __slots__ = ("begun", "body", "forsaken", "gates", "order", "outcome", "passed", "ref", "slot", "then", "withdrawn")
+    __slots__ = (
+        "began_at",
+        "begun",
+        "body",
+        "forsaken",
+        "gates",
+        "order",
+        "outcome",
+        "passed",
+        "ref",
+        "slot",
+        "then",
+        "withdrawn",
+    )
 
     def __init__(self, order: StepOrder, ref: AnyRef) -> None:
         self.order = order
         self.ref = ref
         self.then: tuple[StepOrder, AnyRef] | None = None
         self.begun = False
+        self.began_at = 0
         self.withdrawn = False
         self.forsaken = False
         self.outcome: Outcome | None = None

@@ -151,6 +151,7 @@ class ProcessPool:
         try:
             async with self._process(order, code) as process:
                 if self._attempts.may_begin(attempt):
+                    attempt.began_at = self._clock.now_ms()
                     self._attempts.finish(attempt, await self._outcome(attempt.order, process, code, arguments))
         except NotLoaded:
             if step.isolation == "process":

@@ -71,6 +71,10 @@ class StepRunner:
         """Attempts under way."""
         return self._attempts.active
 
+    def at_work(self) -> list[Attempt]:
+        """The attempts whose bodies run now. For any thread."""
+        return [each for each in self._attempts.under_way() if each.began_at]
+
     def close_intake(self, became_idle: Callable[[], None]) -> None:
         """Start nothing any more; call back (on any thread) when the last attempt has ended."""
         self._attempts.close(became_idle)
@@ -138,7 +142,7 @@ class StepRunner:
             return
         order = attempt.order
         step = order.call.step
-        started = self._clock.now_ms()
+        started = attempt.began_at = self._clock.now_ms()
         timeout = step.timeout
         running_step.set(context_with_deadline(order))
         limit = None if timeout is None else asyncio.timeout(timeout)
@@ -165,7 +169,7 @@ class StepRunner:
             return
         order = attempt.order
         step = order.call.step
-        started = self._clock.now_ms()
+        started = attempt.began_at = self._clock.now_ms()
         timeout = step.timeout
         watch = None if timeout is None else Watch(self._loop, self.soon, self._pool, order.context, timeout)
         outcome: Outcome

@@ -52,6 +52,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     error: Failure
     started_at: Ms | None = None
     due_at: Ms | None = None  # when the next attempt is due; None: there was no next
+    last: Count = 0  # number of the last attempt that the budget allows; 0: not known, or there was no next
 
 
 class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

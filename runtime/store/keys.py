@@ -71,7 +71,7 @@ class PartitionKeys:
 class Keys:
     """The names of one namespace with a fixed number of partitions."""
 
-    __slots__ = ("ingress", "ingress_dead", "meta", "namespace", "partitions", "parts", "shards", "workers")
+    __slots__ = ("ingress", "ingress_dead", "meta", "namespace", "partitions", "parts", "shards", "vitals", "workers")
 
     def __init__(self, namespace: str = "stepwell", partitions: int = DEFAULT_PARTITIONS) -> None:
         if not _NAMESPACE.match(namespace):
@@ -87,6 +87,7 @@ class Keys:
         self.meta = f"{namespace}:meta"
         self.workers = f"{namespace}:workers"
         self.shards = f"{namespace}:shards"
+        self.vitals = f"{namespace}:vitals"
         self.ingress = f"{namespace}:ingress"
         # Redis Cluster hashes what stands in the braces, so it lies where the ingress lies.
         self.ingress_dead = f"{{{namespace}:ingress}}:dead"

@@ -103,7 +103,7 @@ class ParentsAide:
                     namespace.partitions,
                     namespace.secret,
                     namespace.created_ms,
-                    settings_of(self._config, slot.name, str(self._box(slot)), host_info()),
+                    settings_of(self._config, slot.name, str(self._box(slot)), host_info(), slot.life),
                     str(namespace.durability),
                 )
             )

@@ -34,6 +34,7 @@ class ShardSettings:
         threads: sync step bodies at once.
         box: file of its black box; empty: none is kept.
         parent: the process that looks into its death (`host,boot,pid,start`); empty: nobody does.
+        life: the how manieth process of the shard this is.
     """
 
     shard_id: str
@@ -41,11 +42,12 @@ class ShardSettings:
     threads: int
     box: str = ""
     parent: str = ""
+    life: int = 1
 
 
-def settings_of(config: WorkerConfig, shard_id: str, box: str = "", parent: str = "") -> ShardSettings:
+def settings_of(config: WorkerConfig, shard_id: str, box: str = "", parent: str = "", life: int = 1) -> ShardSettings:
     """The settings of one shard of a worker."""
-    return ShardSettings(shard_id, config.limits, config.threads, box, parent)
+    return ShardSettings(shard_id, config.limits, config.threads, box, parent, life)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,9 @@ def host_shard(
             failpoints=failpoints,
             box=box_of(settings),
             parent=settings.parent,
+            life=settings.life,
+            totals=telemetry.totals,
+            guarantee=lambda: telemetry.guarantee,
         )
     )
     return Hosted(shard, telemetry)

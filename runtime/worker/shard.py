@@ -6,7 +6,7 @@ import contextlib
 import logging
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -39,6 +39,7 @@ from stepwell.core.formats import FORMAT
 from stepwell.core.limits import Limits
 from stepwell.core.redact import redact
 from stepwell.flow.registry import Registry
+from stepwell.metrics.recent import Recent, Totals
 from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
 from stepwell.store.leases import Grant, LeaseStore, server_time_ms
@@ -51,6 +52,7 @@ from stepwell.store.workers import WorkerRegistry
 from stepwell.worker.guarantee import Guarantee
 from stepwell.worker.identity import host_info, is_dead, own_version
 from stepwell.worker.patience import Patience
+from stepwell.worker.vitals import VitalSigns
 from stepwell.worker.watchdog import Watchdog
 
 logger = logging.getLogger("stepwell.shard")
@@ -66,7 +68,8 @@ class ShardParts:
     `box` tells whoever looks after the process what it works on.
 
     `parent`: the process that looks into the shard's death and frees its leases (`host,boot,pid,start`); '' where
-    nobody does, so that whoever sees that the process is gone may free them at once.
+    nobody does, so that whoever sees that the process is gone may free them at once. `life`: the how manieth process
+    of the shard this is. `totals` and `guarantee` are what it tells of itself: what has been counted, what is in force.
     """
 
     namespace: Namespace
@@ -83,6 +86,9 @@ class ShardParts:
     failpoints: Failpoints = NO_FAILPOINTS
     box: BlackBox = NO_BOX
     parent: str = ""
+    life: int = 1
+    totals: Callable[[], Totals] = Totals
+    guarantee: Callable[[], Mapping[str, str]] = dict
 
 
 class RunningShard:
@@ -190,7 +196,20 @@ class RunningShard:
             link.client, link.durability, f"{link.keys.namespace}:probe", self.clock.monotonic, parts.observer
         )
 
+        self._vitals = VitalSigns(
+            Link(link.client, link.keys, link.scripts),
+            parts.shard_id,
+            parts.life,
+            self.clock,
+            self.runner,
+            parts.limits.steps + parts.threads + parts.limits.processes,
+            lambda: self.executions,
+            Recent(parts.totals, self.clock.monotonic).work,
+            parts.guarantee,
+        )
+
         def take_in() -> None:
+            self._vitals.look()
             ingress.run_once()
             guarantee.look()
 
@@ -303,6 +322,7 @@ class RunningShard:
         try:
             self._leases.release()
             self._ingress.leave()
+            self._vitals.leave()
             self._workers.remove(self._parts.shard_id)
         except StoreError as error:
             lapse = TTL_MS // 1000

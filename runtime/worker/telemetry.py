@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry
 
 from stepwell.actors import store_events
@@ -10,6 +12,7 @@ from stepwell.actors.store_events import StoreEvent
 from stepwell.metrics.exposition import Exposition
 from stepwell.metrics.logs import LogSubscriber
 from stepwell.metrics.names import Metrics
+from stepwell.metrics.recent import totals_of
 from stepwell.metrics.shard import ShardGauges
 from stepwell.metrics.subscriber import MetricsSubscriber
 from stepwell.worker.shard import RunningShard
@@ -24,6 +27,10 @@ class Telemetry:
         self.registry = CollectorRegistry()
         metrics = Metrics(self.registry)
         self._gauges = ShardGauges(metrics)
+        self.totals = partial(totals_of, metrics)
+        """What has been counted by now."""
+        self.guarantee: dict[str, str] = {}
+        """What is in force, as labels; empty until the server has been asked."""
         self.subscribers: tuple[Subscriber, ...] = (MetricsSubscriber(metrics), LogSubscriber())
         self._shard: RunningShard | None = None
         self._exposition: Exposition | None = None
@@ -67,6 +74,7 @@ class Telemetry:
                 gauges.suspect_opened(event.kind)
             case store_events.GuaranteeSeen():
                 gauges.guarantee_seen(event.labels)
+                self.guarantee = event.labels
             case store_events.ActorFailed():
                 gauges.actor_failed(event.parked)
 

@@ -14,7 +14,7 @@ from sim.revs import nth
 
 from stepwell import FatalError, Retry, StepFailed, current_step, flow, gather, sleep, step
 from stepwell.core import events
-from stepwell.core.records import decode_open
+from stepwell.core.records import decode_attempt, decode_open
 from stepwell.metrics.formatting import utc_ms
 from stepwell.metrics.logs import LogSubscriber
 from stepwell.store.requests import Commit
@@ -43,6 +43,18 @@ async def fails_in_the_middle() -> None:
     await fine(1)
     await always_fails()
     await fine(3)
+
+
+def test_a_row_says_which_attempt_is_the_last(make_world: MakeWorld) -> None:
+    world = make_world(fails_at_once)
+    world.shard()
+    world.start(fails_at_once, "e1")
+    world.run(lambda: world.status("e1") == "error")
+    world.retry("e1")
+    world.run(lambda: len(world.ledger.of("e1", "always_fails")) == 7)
+    row = world.row("e1")
+    last = [decode_attempt(row[f"a:always_fails:{n}"]).last for n in (1, 4, 6)]
+    assert last == [5, 5, 10]
 
 
 @pytest.mark.pain(22, 23)

@@ -176,7 +176,8 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
     delay = event.policy.delay(op.token, op.attempt, failure, event.retry_after)
     delay_ms = math.ceil(delay * 1000)
     due_at = event.now + delay_ms
-    attempt = Attempt(op.attempt, event.now, event.error, event.started_at, due_at)
+    last = op.budget_from + event.policy.max_attempts
+    attempt = Attempt(op.attempt, event.now, event.error, event.started_at, due_at, last)
     cp, effects = _log_attempt(cp, event.path, attempt)
     waiting = replace(op, status=STEP_BACKOFF, attempt=op.attempt + 1, due_at=due_at, delay_ms=delay_ms, late_from=None)
     cp, more = reopen(cp, event.path, waiting)
@@ -186,7 +187,7 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
         op.name,
         event.path,
         op.attempt,
-        op.budget_from + event.policy.max_attempts,
+        last,
         event.error.type,
         event.error.message,
         delay_ms,

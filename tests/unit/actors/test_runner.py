@@ -107,6 +107,23 @@ KINDS = pytest.mark.parametrize("kind", ["async", "sync"])
 
 
 @KINDS
+def test_it_knows_which_bodies_run_and_since_when(stage: Stage, kind: str) -> None:
+    gate = Gate()
+    before = stage.clock.now_ms()
+    stage.start(both(gate)[kind], 1)
+    gate.wait_entered()
+    (attempt,) = stage.runner.at_work()
+    assert before <= attempt.began_at <= stage.clock.now_ms()
+    assert (attempt.order.context.execution_id, attempt.order.context.path) == ("e1", "step")
+    if kind == "sync":  # there are two threads: the third has not begun
+        stage.start(both(gate)[kind], 2, path="second")
+        gate.wait_entered()
+        stage.start(both(gate)[kind], 3, path="third")
+        assert {each.order.context.path for each in stage.runner.at_work()} == {"step", "second"}
+    gate.open()
+
+
+@KINDS
 def test_a_result_comes_back_encoded_with_its_attempt(stage: Stage, kind: str) -> None:
     gate = Gate()
     gate.open()

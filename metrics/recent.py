@@ -1,0 +1,118 @@
+"""What a shard's counters say about the last seconds: rates, and how long steps took. Made when it is asked for.
+
+Nothing is counted for this: it compares what the metrics show now with what they showed before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stepwell.core.vitals import STEPS_MAX, Rates, StepTimes, Work
+from stepwell.metrics.names import STEP_SECONDS, Metrics
+
+__all__ = ["RATE_SECONDS", "WINDOW_SECONDS", "Durations", "Recent", "Totals", "totals_of"]
+
+RATE_SECONDS: Final = 5.0
+WINDOW_SECONDS: Final = 60.0
+_KEEP_EVERY_SECONDS: Final = 10.0
+
+Pair = tuple[str, str]
+"""A flow and a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """A histogram as it stands: how many values lie in each bucket (the last one has no bound), and their sum."""
+
+    counts: Sequence[int]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What has been counted by now. `bounds` are those of the durations' buckets, in seconds."""
+
+    steps: int = 0
+    failures: int = 0
+    retries: int = 0
+    bounds: Sequence[float] = ()
+    durations: Mapping[Pair, Durations] = field(default_factory=dict)
+
+
+def totals_of(metrics: Metrics) -> Totals:
+    """What the metrics of a shard have counted by now."""
+    ended = {"completed": 0, "failed": 0}
+    for (_, _, outcome), count in metrics.attempts.series.items():
+        ended[outcome] += count.value
+    durations = {
+        (flow, step): Durations(spread.counts.copy(), spread.sum)
+        for (flow, step), spread in metrics.step_duration.series.items()
+    }
+    retries = sum(count.value for count in metrics.retries.series.values())
+    return Totals(ended["completed"], ended["failed"], retries, STEP_SECONDS, durations)
+
+
+class Recent:
+    """Ask it about once a second. `totals` reads the counters; for one thread."""
+
+    def __init__(self, totals: Callable[[], Totals], monotonic: Callable[[], float]) -> None:
+        self._totals = totals
+        self._monotonic = monotonic
+        began = (monotonic(), Totals())
+        self._moments: deque[tuple[float, Totals]] = deque([began])  # some seconds apart, a little over the window
+        self._latest: deque[tuple[float, Totals]] = deque([began])  # for the rates
+
+    def work(self) -> Work:
+        """What has been counted, and what of it lately."""
+        now, totals = self._monotonic(), self._totals()
+        while len(self._moments) > 1 and self._moments[1][0] <= now - WINDOW_SECONDS:
+            self._moments.popleft()
+        while len(self._latest) > 1 and self._latest[1][0] <= now - RATE_SECONDS:
+            self._latest.popleft()
+        work = Work(
+            steps=totals.steps,
+            failures=totals.failures,
+            retries=totals.retries,
+            rates=_rates(*self._latest[0], now, totals),
+            slowest=_slowest(self._moments[0][1], totals),
+        )
+        self._latest.append((now, Totals(totals.steps, totals.failures, totals.retries)))
+        if now - self._moments[-1][0] >= _KEEP_EVERY_SECONDS:
+            self._moments.append((now, totals))
+        return work
+
+
+def _rates(then: float, before: Totals, now: float, totals: Totals) -> Rates:
+    passed = now - then
+    if passed <= 0:
+        return Rates()
+
+    def rate(old: int, new: int) -> float:
+        return round(max(0, new - old) / passed, 3)
+
+    return Rates(
+        rate(before.steps, totals.steps),
+        rate(before.failures, totals.failures),
+        rate(before.retries, totals.retries),
+    )
+
+
+def _slowest(before: Totals, totals: Totals) -> tuple[StepTimes, ...]:
+    """The steps with the longest mean among those that ended an attempt since."""
+    found = []
+    for pair, durations in totals.durations.items():
+        old = before.durations.get(pair)
+        counts = durations.counts if old is None else [n - m for n, m in zip(durations.counts, old.counts, strict=True)]
+        completed = sum(counts)
+        if completed > 0:
+            seconds = max(0.0, durations.seconds - (0.0 if old is None else old.seconds))
+            found.append((seconds / completed, pair, counts, completed, seconds))
+    found.sort(key=lambda each: each[0], reverse=True)
+    bounds = [*totals.bounds, None]
+    return tuple(
+        StepTimes(*pair, n, round(seconds, 6), tuple((b, c) for b, c in zip(bounds, counts, strict=True) if c > 0))
+        for _, pair, counts, n, seconds in found[:STEPS_MAX]
+    )
