@@ -257,7 +257,8 @@ class Dispatcher(PooledActor):
             park = route.park or parking(route.left)
             if route.left.strike is not None and park is None:
                 self._opens("execution", message.execution_id, route.left.strike)
-            ref = self._spawn(message.execution_id, message.reply.fields, grant, route.left, park)
+            left = msgspec.structs.replace(route.left, called=True) if route.called else route.left
+            ref = self._spawn(message.execution_id, message.reply.fields, grant, left, park)
             self._suspicions.settle(route.partition, message.execution_id)
             route.park = None
             route.left = opened(route.left)  # from now on the shard itself knows what runs

@@ -21,13 +21,14 @@ from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.left import Left
 from stepwell.actors.runner import StepOrder
 from stepwell.actors.shard import Shard
+from stepwell.actors.telling import attempt_failed, parked_unread, retry_started, unloaded
 from stepwell.actors.unread import parking_commit
-from stepwell.core import events, row
+from stepwell.core import row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import ArmTimer, DisarmTimer, Effect, StartAttempt, Withdraw
 from stepwell.core.errors import StepwellError
+from stepwell.core.events import WokenBy
 from stepwell.core.inputs import (
-    AttemptFailed,
     AttemptSucceeded,
     Input,
     NotStarted,
@@ -45,7 +46,6 @@ from stepwell.core.status import (
     PARKED,
     QUEUED,
     RUNNING,
-    STEP_BACKOFF,
     STEP_RUNNING,
     TERMINAL,
     WAITING,
@@ -124,7 +124,9 @@ class ExecutionActor(PooledActor):
             self._feed(RetryAsked(self._now(), ""))
         elif cp.status != QUEUED:
             now = self._now()
-            self._commit(self._machine.start(now, self._left.clean, self._left.cut, self._moved(cp)), now)
+            woken_by: WokenBy = "signal" if self._left.called else "recovery"
+            turn = self._machine.start(now, self._left.clean, self._left.cut, self._moved(cp), woken_by)
+            self._commit(turn, now)
         self._catch_up()
         self._rest()
 
@@ -174,13 +176,13 @@ class ExecutionActor(PooledActor):
     def _handle(self, message: object) -> None:
         if type(message) is m.StepDone:
             self._settling = message
-            done = AttemptSucceeded(self._now(), message.path, message.attempt, message.started_at, message.value)
-            self._feed(done)
+            now, began, queued = self._now(), message.started_at, message.queued_ms
+            self._feed(AttemptSucceeded(now, message.path, message.attempt, began, message.value, queued))
         elif type(message) is m.StepErred:
             self._settling = message
-            self._erred(message)
+            self._feed(attempt_failed(message, self._now()))
         elif type(message) is m.TimerDue:
-            self._feed(TimerFired(self._now(), message.path))
+            self._feed(TimerFired(self._now(), message.path, message.woken_by))
         elif type(message) is m.Doorbell:
             self._doorbell(message)
         elif type(message) is m.CommandMail:
@@ -194,7 +196,10 @@ class ExecutionActor(PooledActor):
             self._rare(message)
 
     def _rare(self, message: object) -> None:
-        if isinstance(message, m.StoredRev):
+        if isinstance(message, m.BodyBegan):
+            if self._machine is not None:
+                self._shard.bus.publish(retry_started(self._machine.checkpoint, message))
+        elif isinstance(message, m.StoredRev):
             self._compare(message.rev)
         elif isinstance(message, m.Drop):
             self._let_go()
@@ -204,10 +209,10 @@ class ExecutionActor(PooledActor):
         elif isinstance(message, m.Stay):
             self._told_to_stay()
         elif isinstance(message, m.StepHeld):
-            again = m.StartAgain(message.path, message.attempt)
+            again = m.StartAgain(message.path, message.attempt, message.retry)
             self.timers.start("held:" + message.path, HELD_RETRY_SECONDS, again)
         elif isinstance(message, m.StartAgain):
-            self._start(StartAttempt(message.path, message.attempt, again=True))
+            self._start(StartAttempt(message.path, message.attempt, again=not message.retry))
         elif isinstance(message, m.Passivate):
             if self._idle_ms > WAKE_AHEAD_SECONDS * 1000:
                 self._ask_to_leave()
@@ -265,10 +270,6 @@ class ExecutionActor(PooledActor):
         self._handled += 1
         if entry_id or command_id:
             self._pending = (*self._pending, Applied(entry_id, command_id, outcome))
-
-    def _erred(self, message: m.StepErred) -> None:
-        attempt = (self._now(), message.path, message.attempt, message.started_at)
-        self._feed(AttemptFailed(*attempt, message.error, message.retryable, message.policy, message.retry_after))
 
     # The commit.
 
@@ -438,12 +439,10 @@ class ExecutionActor(PooledActor):
             return  # the partition is lost, and `Drop` is on its way
         call = machine.step_call(effect.path)
         context = context_of(cp, op, effect.path, call.step, grant.epoch)
-        order = StepOrder(self._partition, grant.value, call, context, op.lane)
-        is_new = self._shard.runner.start(order, self.actor_ref)
-        if is_new and op.late_from is not None and not effect.again:
-            late = max(0, self._now() - op.late_from)
-            started = events.RetryStarted(self._id, cp.meta.flow, op.name, effect.path, op.attempt, late)
-            self._shard.bus.publish(started)
+        due = None if effect.again else op.late_from
+        ready_at = self._shard.clock.now_ms() if due is None else due
+        order = StepOrder(self._partition, grant.value, call, context, op.lane, ready_at, due is not None)
+        self._shard.runner.start(order, self.actor_ref)
 
     def _withdraw(self, effect: Withdraw) -> None:
         """The step is being wound up: if its body has not begun, it never will."""
@@ -455,7 +454,7 @@ class ExecutionActor(PooledActor):
         delay = effect.delay_ms / 1000
         passed = self._shard.clock.monotonic() - self._turn_at
         remaining = delay if passed <= 0 else max(0.0, delay - passed + 0.001)
-        self.timers.start(effect.path, remaining, m.TimerDue(effect.path))
+        self.timers.start(effect.path, remaining, m.TimerDue(effect.path, effect.woken_by))
 
     def _tell_busy(self) -> None:
         machine = self._machine
@@ -515,7 +514,7 @@ class ExecutionActor(PooledActor):
         for path, op in machine.checkpoint.open.items() if machine is not None else ():
             acknowledged = op.status == STEP_RUNNING and path not in declared
             if acknowledged and self._shard.runner.withdraw(self._id, path, op.attempt):
-                self._held_back[path] = StartAttempt(path, op.attempt, again=True)
+                self._held_back[path] = StartAttempt(path, op.attempt)
 
     def _leave_when_quiet(self, held_back: dict[str, StartAttempt]) -> None:
         machine = self._machine
@@ -556,10 +555,8 @@ class ExecutionActor(PooledActor):
         machine, self._machine = self._machine, None
         if machine is None:
             return
-        cp = machine.checkpoint
-        for path, op in cp.open.items():
-            if op.status == STEP_BACKOFF and cp.status != PARKED:
-                self._shard.bus.publish(events.BackoffLeft(self._id, cp.meta.flow, op.name, path, "unloaded"))
+        for told in unloaded(machine.checkpoint, self._now()):
+            self._shard.bus.publish(told)
         machine.close()
 
     # Parking at the door.
@@ -578,8 +575,7 @@ class ExecutionActor(PooledActor):
         status = fields.get("status", b"").decode(errors="replace")
         if status == PARKED and park.reason == PARK_UNREADABLE:
             return
-        flow = fields.get("flow", b"").decode(errors="replace")
-        self._shard.bus.publish(events.ExecutionParked(self._id, flow, park.reason, park.detail))
+        self._shard.bus.publish(parked_unread(self._id, fields, park, self._now()))
         commit = parking_commit(self._shard, self._grant, self._id, fields, park, self._pardon)
         if commit is None or self._lease is None:
             self._forgive()
@@ -590,4 +586,4 @@ class ExecutionActor(PooledActor):
         return self._shard.clock.now_ms()
 
 
-_NEVER_WAITS = frozenset({m.StoredRev, m.Drop, m.Leave, m.Stay})  # for an answer of the store
+_NEVER_WAITS = frozenset({m.BodyBegan, m.StoredRev, m.Drop, m.Leave, m.Stay})  # for an answer of the store

@@ -8,7 +8,8 @@ from typing import TypeAlias
 import msgspec
 
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.core.records import Failure
+from stepwell.core.events import WokenBy
+from stepwell.core.records import Failure, FailureKind
 from stepwell.core.retry import Retry
 from stepwell.core.status import PARK_CRASHED
 from stepwell.store.inbox import Counts, Entry
@@ -35,12 +36,13 @@ Mail: TypeAlias = Doorbell | CommandMail
 
 
 class StepDone(msgspec.Struct, gc=False):
-    """An attempt returned; `value` is its encoded result."""
+    """An attempt returned; `value` is its encoded result. It was ready for `queued_ms` before its body began."""
 
     path: str
     attempt: int
     started_at: int
     value: bytes
+    queued_ms: int = 0
 
 
 class StepErred(msgspec.Struct, gc=False):
@@ -53,13 +55,17 @@ class StepErred(msgspec.Struct, gc=False):
     retryable: bool
     policy: Retry
     retry_after: float | None = None
+    kind: FailureKind = "error"
+    queued_ms: int = 0
 
 
 class StepHeld(msgspec.Struct, gc=False):
-    """An attempt was not begun because the partition's lease might lapse; it has to be asked for again."""
+    """An attempt was not begun because the partition's lease might lapse; it has to be asked for again. `retry`: as in
+    its `StepOrder`."""
 
     path: str
     attempt: int
+    retry: bool = False
 
 
 class NeverBegun(msgspec.Struct, gc=False):
@@ -69,10 +75,20 @@ class NeverBegun(msgspec.Struct, gc=False):
     attempt: int
 
 
+class BodyBegan(msgspec.Struct, gc=False):
+    """The body of a later attempt began, `late_ms` after it was due."""
+
+    path: str
+    attempt: int
+    at: int
+    late_ms: int
+
+
 class TimerDue(msgspec.Struct, gc=False):
     """The timer of the open operation at `path`."""
 
     path: str
+    woken_by: WokenBy = "timer"
 
 
 class StartAgain(msgspec.Struct, gc=False):
@@ -80,6 +96,7 @@ class StartAgain(msgspec.Struct, gc=False):
 
     path: str
     attempt: int
+    retry: bool
 
 
 class Written(msgspec.Struct, gc=False):

@@ -55,6 +55,11 @@ class Route:
         """Whether a doorbell is passed on (or will be) whose effect is not acknowledged."""
         return self.open is not None and any(isinstance(mail, m.Doorbell) for mail in self.open.values())
 
+    @property
+    def called(self) -> bool:
+        """Whether a message alone brings it back."""
+        return not self.rung and any(isinstance(mail, m.CommandMail) for mail in (self.open or {}).values())
+
     def tell(self, mail: m.Mail) -> None:
         """Send what must arrive: now, or as soon as there is an actor."""
         if mail.entry_id:

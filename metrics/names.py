@@ -26,7 +26,7 @@ OTHER = "other"
 GIVE_UP_REASONS = frozenset(
     {"exhausted", "fatal", "payload", "give_up_on", "not in retry_on", "arguments", "interrupted", "cancel", "gather"}
 )
-BACKOFF_ENDS = frozenset({"due", "retry", "cancel", "gather", "parked", "unloaded"})
+BACKOFF_ENDS = frozenset({"timer", "manual", "recovery", "signal", "cancel", "gather", "parked", "unloaded"})
 PARK_REASONS = frozenset({PARK_DIVERGED, PARK_NOT_DEPLOYED, PARK_UNREADABLE, PARK_CRASHED, PARK_KILLS_SHARD})
 ENDS = frozenset({COMPLETED, ERROR, CANCELLED})
 COMMANDS = frozenset({"signal", "cancel", "retry"})

@@ -248,7 +248,15 @@ class LocalRun:
                 self._causes.by_path[path] = error
             judged = failure_of(error, step)
             return AttemptFailed(
-                self.now_ms, path, op.attempt, started, judged.error, judged.retryable, step.retry, judged.retry_after
+                self.now_ms,
+                path,
+                op.attempt,
+                started,
+                judged.error,
+                judged.retryable,
+                step.retry,
+                judged.retry_after,
+                judged.kind,
             )
         return AttemptSucceeded(self.now_ms, path, op.attempt, started, raw)
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import StepDone, StepErred, StepHeld
+from stepwell.actors.messages import BodyBegan, StepDone, StepErred, StepHeld
 from stepwell.actors.runner.gates import Gate, Gates
 from stepwell.actors.runner.order import StepOrder
 
@@ -26,7 +26,7 @@ class Attempt:
     """One attempt. `body` is whatever the runner needs to remember of it; `then` is what was asked for meanwhile;
     `slot` is its place in the black box, once it has begun; `gates` are on its way to a body, and it is through
     `passed` of them. `forsaken`: nobody wants its outcome, unless it is asked for once more. `began_at`: when its body
-    began (ms), as whoever runs it says."""
+    began (ms)."""
 
     __slots__ = (
         "began_at",
@@ -133,7 +133,7 @@ class Attempts:
             attempt = ready.pop(0)
             if not self._submit(attempt):
                 ready += self._end(attempt)
-                attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number))
+                attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number, attempt.order.retry))
 
     def adopt(self, execution_id: str, path: str, number: int, ref: AnyRef) -> bool:
         """Send the outcome of an attempt whose body has begun to `ref`; False if there is none such."""
@@ -194,9 +194,9 @@ class Attempts:
         if idle is not None:
             idle()
 
-    def may_begin(self, attempt: Attempt) -> bool:
+    def may_begin(self, attempt: Attempt, now_ms: int) -> bool:
         """The last look before a body starts: still wanted, intake open, and on the very lease it was declared under,
-        which can't have lapsed."""
+        which can't have lapsed. Its body begins at `now_ms`."""
         order = attempt.order
         with self._lock:
             if attempt.withdrawn:
@@ -204,7 +204,11 @@ class Attempts:
             ours = not self._closed and self._holdings.lease(order.partition) == order.lease
             if ours and self._holdings.may_act(order.partition):
                 attempt.begun = True
+                attempt.began_at = now_ms
                 attempt.slot = self._box.begin(order.partition, order.context)
+                if order.retry:
+                    late = max(0, now_ms - order.ready_at)
+                    attempt.ref.tell(BodyBegan(order.context.path, attempt.number, now_ms, late))
                 return True
         if ours:
             self.hold_back(attempt)
@@ -215,7 +219,7 @@ class Attempts:
     def hold_back(self, attempt: Attempt) -> None:
         """It can't begin now; it has to be asked for again."""
         self._launch(self._end(attempt))
-        attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number))
+        attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number, attempt.order.retry))
 
     def finish(self, attempt: Attempt, outcome: Outcome | None) -> None:
         """The body has ended; None: its outcome is of no use."""

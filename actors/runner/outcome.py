@@ -41,4 +41,6 @@ def told(order: StepOrder, started: int, judged: AttemptError) -> StepErred:
         judged.retryable,
         order.call.step.retry,
         judged.retry_after,
+        judged.kind,
+        max(0, started - order.ready_at),
     )

@@ -135,7 +135,7 @@ class ProcessPool:
         order = attempt.order
         step = order.call.step
         if attempt.withdrawn or self._attempts.closed:
-            self._attempts.may_begin(attempt)
+            self._attempts.may_begin(attempt, self._clock.now_ms())
             return
         try:
             arguments = pack(order.call)
@@ -150,8 +150,7 @@ class ProcessPool:
             return
         try:
             async with self._process(order, code) as process:
-                if self._attempts.may_begin(attempt):
-                    attempt.began_at = self._clock.now_ms()
+                if self._attempts.may_begin(attempt, self._clock.now_ms()):
                     self._attempts.finish(attempt, await self._outcome(attempt.order, process, code, arguments))
         except NotLoaded:
             if step.isolation == "process":
@@ -164,7 +163,7 @@ class ProcessPool:
             self._attempts.hold_back(attempt)
 
     def _never_ran(self, attempt: Attempt, outcome: Outcome) -> None:
-        if self._attempts.may_begin(attempt):
+        if self._attempts.may_begin(attempt, self._clock.now_ms()):
             self._attempts.finish(attempt, None if self._stopping else outcome)
 
     async def _outcome(
@@ -186,7 +185,8 @@ class ProcessPool:
         assert isinstance(answer, wire.Ended)
         if answer.error is not None:
             return told(order, started, answer.error)
-        return StepDone(order.context.path, order.context.attempt, started, answer.value)
+        queued = max(0, started - order.ready_at)
+        return StepDone(order.context.path, order.context.attempt, started, answer.value, queued)
 
     @asynccontextmanager
     async def _process(self, order: StepOrder, code: StepCode) -> AsyncIterator[StepProcess]:

@@ -138,11 +138,11 @@ class StepRunner:
             attempt.body = self._loop.create_task(self._run_async(attempt))
 
     async def _run_async(self, attempt: Attempt) -> None:
-        if not self._attempts.may_begin(attempt):
+        started = self._clock.now_ms()
+        if not self._attempts.may_begin(attempt, started):
             return
         order = attempt.order
         step = order.call.step
-        started = attempt.began_at = self._clock.now_ms()
         timeout = step.timeout
         running_step.set(context_with_deadline(order))
         limit = None if timeout is None else asyncio.timeout(timeout)
@@ -161,15 +161,16 @@ class StepRunner:
             cut_short = self._attempts.closed and isinstance(raised, asyncio.CancelledError)
             outcome = None if cut_short else erred(order, started, error)
         else:
-            outcome = StepDone(order.context.path, order.context.attempt, started, raw)
+            queued = max(0, started - order.ready_at)
+            outcome = StepDone(order.context.path, order.context.attempt, started, raw, queued)
         self._attempts.finish(attempt, outcome)
 
     def _run_sync(self, attempt: Attempt) -> None:
-        if not self._attempts.may_begin(attempt):
+        started = self._clock.now_ms()
+        if not self._attempts.may_begin(attempt, started):
             return
         order = attempt.order
         step = order.call.step
-        started = attempt.began_at = self._clock.now_ms()
         timeout = step.timeout
         watch = None if timeout is None else Watch(self._loop, self.soon, self._pool, order.context, timeout)
         outcome: Outcome
@@ -182,7 +183,8 @@ class StepRunner:
         except BaseException as error:
             outcome = erred(order, started, error)
         else:
-            outcome = StepDone(order.context.path, order.context.attempt, started, raw)
+            queued = max(0, started - order.ready_at)
+            outcome = StepDone(order.context.path, order.context.attempt, started, raw, queued)
         if watch is not None:
             watch.ended()
         self._attempts.finish(attempt, outcome)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from stepwell.core.events import Event
+from stepwell.core.events import Event, WokenBy
 from stepwell.core.records import Fact, Outcome
 
 
@@ -32,7 +32,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
 
 
 class StartAttempt(msgspec.Struct, frozen=True, gc=False):
-    """Run the step's body once. `again`: it was asked for before, and may have begun."""
+    """Run the step's body once. `again`: it had begun before, and a crash may have cut it short."""
 
     path: str
     attempt: int
@@ -47,10 +47,11 @@ class Withdraw(msgspec.Struct, frozen=True, gc=False):
 
 
 class ArmTimer(msgspec.Struct, frozen=True, gc=False):
-    """Send `TimerFired` for the operation in `delay_ms` milliseconds."""
+    """Send `TimerFired` for the operation in `delay_ms` milliseconds, with that cause."""
 
     path: str
     delay_ms: int
+    woken_by: WokenBy = "timer"
 
 
 class DisarmTimer(msgspec.Struct, frozen=True, gc=False):

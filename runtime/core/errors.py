@@ -148,7 +148,14 @@ class ExecutionCancelled(StepwellError):
 
 
 class Diverged(StepwellError):
-    """Flow code and record disagree; both paths are in the message."""
+    """Flow code and record disagree, at `path` if that can be said; both paths are in the message."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.path = path
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[Diverged], tuple[str, str]]:
+        return (type(self), (str(self), self.path))
 
 
 class StepFailed(StepwellError):

@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from stepwell.core.records import CutShort, Failure, OpKind
+from stepwell.core.events import WokenBy
+from stepwell.core.records import CutShort, Failure, FailureKind, OpKind
 from stepwell.core.retry import Retry
 
 NOT_MOVED: Final[Mapping[str, int]] = MappingProxyType({})
@@ -23,12 +24,14 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
 class Resumed(msgspec.Struct, frozen=True, gc=False):
     """An execution came back into memory. `clean`: its previous owner left no step running. Where it died, `cut` is
     what its black box showed as running; None: no box was read, so all that are open count as interrupted. `moved`: by
-    how many ms the clock was set forward while an operation waited, by path."""
+    how many ms the clock was set forward while an operation waited, by path. `woken_by`: what starts the retries that
+    are overdue by now."""
 
     now: int
     clean: bool
     cut: tuple[CutShort, ...] | None = None
     moved: Mapping[str, int] = NOT_MOVED
+    woken_by: WokenBy = "recovery"
 
 
 class Declaration(msgspec.Struct, frozen=True, gc=False):
@@ -80,6 +83,7 @@ class AttemptSucceeded(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     started_at: int
     value: bytes
+    queued_ms: int = 0  # for which it was ready before its body began
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
@@ -93,6 +97,8 @@ class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
     retryable: bool
     policy: Retry
     retry_after: float | None = None
+    kind: FailureKind = "error"
+    queued_ms: int = 0
 
 
 class NotStarted(msgspec.Struct, frozen=True, gc=False):
@@ -108,6 +114,7 @@ class TimerFired(msgspec.Struct, frozen=True, gc=False):
 
     now: int
     path: str
+    woken_by: WokenBy = "timer"
 
 
 class SignalSent(msgspec.Struct, frozen=True, gc=False):
@@ -143,6 +150,7 @@ class ParkAsked(msgspec.Struct, frozen=True, gc=False):
     now: int
     reason: str
     detail: str = ""
+    path: str = ""  # where code and record differ, if it is that
 
 
 Command: TypeAlias = SignalSent | CancelAsked | RetryAsked

@@ -19,6 +19,8 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 OpKind = Literal["step", "timer", "signal"]
 OpStatus: TypeAlias = Literal["ready", "running", "backoff", "waiting"]
 FactStatus: TypeAlias = Literal["completed", "failed", "cancelled", "timed_out"]
+FailureKind: TypeAlias = Literal["error", "timeout", "crash", "interrupted"]
+"""How a failed attempt ended: it raised, took too long, its own process died, or its shard did (too often)."""
 STEP: Literal["step"] = "step"
 TIMER: Literal["timer"] = "timer"
 SIGNAL: Literal["signal"] = "signal"

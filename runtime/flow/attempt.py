@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from stepwell.core.checkpoint import Checkpoint
-from stepwell.core.errors import PayloadError
+from stepwell.core.errors import PayloadError, StepCrashed, StepTimeout
 from stepwell.core.messages import message_of
-from stepwell.core.records import Failure, OpenOp
+from stepwell.core.records import Failure, FailureKind, OpenOp
 from stepwell.core.retry import classify
 from stepwell.core.token import idempotency_key
 from stepwell.flow.context import StepContext
@@ -34,6 +34,7 @@ class AttemptError(msgspec.Struct, frozen=True, gc=False):
     error: Failure
     retryable: bool
     retry_after: float | None = None
+    kind: FailureKind = "error"
 
 
 def failure_of(error: BaseException, step: StepLike) -> AttemptError:
@@ -46,7 +47,13 @@ def failure_of(error: BaseException, step: StepLike) -> AttemptError:
     if verdict.retryable and isinstance(error, TypeError) and _never_entered(error, step):
         return AttemptError(Failure("TypeError", message_of(error), "arguments"), False)
     failure = Failure(type(error).__name__, message_of(error), verdict.reason, where_raised(error))
-    return AttemptError(failure, verdict.retryable, verdict.retry_after)
+    return AttemptError(failure, verdict.retryable, verdict.retry_after, _kind_of(error))
+
+
+def _kind_of(error: BaseException) -> FailureKind:
+    if isinstance(error, StepTimeout):
+        return "timeout"
+    return "crash" if isinstance(error, StepCrashed) else "error"
 
 
 def copied_arguments(call: StepCall[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -130,7 +130,7 @@ class Driver(Driving):
         """
         waiting = self._pending.get(path)
         if waiting is None:
-            raise Diverged(f"the record has an outcome of {path}, but the code waits for {self._waits()}")
+            raise Diverged(f"the record has an outcome of {path}, but the code waits for {self._waits()}", path)
         op, branch = waiting
         require_same(path, fact.kind, fact.name, op)
         value, error = outcome_of(op, path, fact)
@@ -316,7 +316,8 @@ def require_same(path: str, kind: OpKind, name: str, found: Leaf) -> None:
     """
     has, called = describe(found)
     if has != kind or (has == SIGNAL and called != name):
-        raise Diverged(f"the record has {kind} {name or path} at {path}, but the code has {has} {called or path} there")
+        there = f"but the code has {has} {called or path} there"
+        raise Diverged(f"the record has {kind} {name or path} at {path}, {there}", path)
 
 
 def outcome_of(op: Leaf, path: str, fact: Fact) -> tuple[Any, BaseException | None]:

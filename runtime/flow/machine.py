@@ -22,7 +22,7 @@ from stepwell.core.effects import (
     Write,
 )
 from stepwell.core.errors import DefinitionError, Diverged, InvalidInput, PayloadError
-from stepwell.core.events import Event
+from stepwell.core.events import Event, WokenBy
 from stepwell.core.inputs import (
     NOT_MOVED,
     Begin,
@@ -80,15 +80,17 @@ class Machine:
         clean: bool,
         cut: tuple[CutShort, ...] | None = None,
         moved: Mapping[str, int] = NOT_MOVED,
+        woken_by: WokenBy = "recovery",
     ) -> Turn:
         """Bring the execution to life after it was loaded. `clean`: nothing ran when its last owner left; `cut`: what
-        ran when it died, if that is known; `moved`: by how many ms the clock was set forward while operations waited.
+        ran when it died, if that is known; `moved`: by how many ms the clock was set forward while operations waited;
+        `woken_by`: what starts retries that are overdue.
         """
         if self.checkpoint.status == QUEUED:
             return self.feed(Begin(now))
         if self.checkpoint.status == PARKED or self.checkpoint.terminal:
             return Turn()
-        return self.feed(Resumed(now, clean, cut, moved))
+        return self.feed(Resumed(now, clean, cut, moved, woken_by))
 
     def feed(self, event: Input) -> Turn:
         """Apply one event. Divergence parks the execution (or refuses the retry that met it)."""
@@ -100,15 +102,15 @@ class Machine:
             self.close()
             if isinstance(event, RetryAsked) and event.command_id:
                 return self._turn(replace(event, obstacle=f"{PARK_DIVERGED}: {message_of(error)}"))
-            return self._parked(event, message_of(error))
+            return self._parked(event, message_of(error), error.path if isinstance(error, Diverged) else "")
 
-    def _parked(self, event: Input, why: str) -> Turn:
+    def _parked(self, event: Input, why: str, path: str) -> Turn:
         """Park, and keep what happened: it is recorded, and reaches the code when that fits again."""
         turn = Turn()
         undelivered: list[ForTheCode] = []
         if not isinstance(event, _REPEATABLE):
             self._decide(event, turn, undelivered)
-        self._decide(ParkAsked(event.now, PARK_DIVERGED, why), turn, undelivered)
+        self._decide(ParkAsked(event.now, PARK_DIVERGED, why, path), turn, undelivered)
         return self._settled(turn)
 
     def step_call(self, path: str) -> StepCall[object]:
@@ -214,7 +216,7 @@ class Machine:
         queue.extend(queued)
         for path, fact in facts:
             if moves.end is not None:
-                raise Diverged(f"the record has an outcome of {path}, but the code ends before it")
+                raise Diverged(f"the record has an outcome of {path}, but the code ends before it", path)
             moves = driver.deliver(path, fact)
             declared.update(moves.declared)
         self._check_open(driver, moves)
@@ -230,5 +232,5 @@ class Machine:
             found = pending.get(path)
             if found is None:
                 waits = "ends" if moves.end is not None else f"waits for {', '.join(sorted(pending)) or 'nothing'}"
-                raise Diverged(f"the record has {path} open, but the code {waits} there")
+                raise Diverged(f"the record has {path} open, but the code {waits} there", path)
             require_same(path, op.kind, op.name, found)

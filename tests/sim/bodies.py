@@ -22,6 +22,7 @@ from stepwell.actors.messages import StepDone, StepErred
 from stepwell.actors.runner import StepOrder
 from stepwell.actors.runner.attempts import Attempt, Attempts
 from stepwell.actors.runner.gates import Gates
+from stepwell.actors.runner.outcome import told
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
 from stepwell.core.limits import Limits
@@ -160,11 +161,12 @@ class SimRunner:
         body = body_of(attempt)
         fresh = body.run is None
         if fresh:
-            if not self._attempts.may_begin(attempt):
+            now = self._clock.now_ms()
+            if not self._attempts.may_begin(attempt, now):
                 return
             order = attempt.order  # it may have been declared anew while it waited
             self._box.works(attempt.slot)
-            self._begin(attempt)  # outside of the try: what an audit raises is no failure of the step
+            self._begin(attempt, now)  # outside of the try: what an audit raises is no failure of the step
         self._box.works(attempt.slot)
         try:
             if fresh:
@@ -190,7 +192,7 @@ class SimRunner:
             self._box.rests(attempt.slot)
             self._push(attempt, asked)
 
-    def _begin(self, attempt: Attempt) -> None:
+    def _begin(self, attempt: Attempt, now_ms: int) -> None:
         body = body_of(attempt)
         context = attempt.order.context
         timeout = attempt.order.call.step.timeout
@@ -203,7 +205,7 @@ class SimRunner:
             context.path,
             context.attempt,
             context.idempotency_key,
-            self._clock.now_ms(),
+            now_ms,
             self._shard,
             context.fencing_token,
         )
@@ -221,29 +223,17 @@ class SimRunner:
         return float(body.context.run(body.code.send, None))
 
     def _returned(self, attempt: Attempt, value: object) -> None:
-        context = attempt.order.context
         raw = attempt.order.call.step.encode_result(value)
         run = body_of(attempt).run
         assert run is not None
-        self._finish(attempt, StepDone(context.path, context.attempt, run.at_ms, raw))
+        context, queued = attempt.order.context, max(0, run.at_ms - attempt.order.ready_at)
+        self._finish(attempt, StepDone(context.path, context.attempt, run.at_ms, raw, queued))
 
     def _raised(self, attempt: Attempt, error: BaseException) -> None:
         judged = failure_of(error, attempt.order.call.step)
-        context = attempt.order.context
         run = body_of(attempt).run
-        started = None if run is None else run.at_ms
-        self._finish(
-            attempt,
-            StepErred(
-                context.path,
-                context.attempt,
-                started,
-                judged.error,
-                judged.retryable,
-                attempt.order.call.step.retry,
-                judged.retry_after,
-            ),
-        )
+        assert run is not None
+        self._finish(attempt, told(attempt.order, run.at_ms, judged))
 
     def _finish(self, attempt: Attempt, outcome: StepDone | StepErred) -> None:
         run = body_of(attempt).run

@@ -32,7 +32,7 @@ def test_retries_are_counted_timed_and_explained(stage: Stage) -> None:
     assert worker.metric("stepwell_backoff_seconds_sum", **shaky) >= 0.05 + 0.1 + 0.2
     assert worker.metric("stepwell_backoff_seconds_sum", **hopeless) >= 0.2 + 0.4 + 0.8 + 1.6
     assert worker.metric("stepwell_retry_lateness_seconds_count") == 7
-    assert worker.metric("stepwell_backoffs_ended_total", reason="due") == 7
+    assert worker.metric("stepwell_backoffs_ended_total", reason="timer") == 7
     assert worker.metric("stepwell_terminal_failures_total", **hopeless, reason="exhausted") == 1
     assert worker.metric("stepwell_terminal_failures_total", **shaky) == 0
     assert worker.metric("stepwell_executions_ended_total", flow="bumpy", status="completed") == 1
@@ -51,7 +51,7 @@ def test_who_backs_off_now_is_shown_until_something_ends_it(stage: Stage) -> Non
             client.result("r0", timeout=60)
         assert client.cancel("r1").applied
         stage.eventually(lambda: worker.metric("stepwell_executions_backing_off") == 1, "one backs off")
-    assert worker.metric("stepwell_backoffs_ended_total", reason="retry") == 1
+    assert worker.metric("stepwell_backoffs_ended_total", reason="manual") == 1
     assert worker.metric("stepwell_backoffs_ended_total", reason="cancel") == 1
     assert worker.metric("stepwell_commands_total", command="retry", outcome="applied") == 1
 

@@ -24,7 +24,8 @@ from stepwell.core.records import (
     decode_fact,
     encode,
 )
-from stepwell.core.rules.facts import Step, left_open, record, wind_up
+from stepwell.core.rules.facts import Step, backoff_left, left_open, record, wait_ended, wind_up
+from stepwell.core.rules.life import wait_began
 from stepwell.core.rules.steps import resumed, start_retry
 from stepwell.core.status import (
     CANCELLED,
@@ -35,6 +36,7 @@ from stepwell.core.status import (
     QUEUED,
     RUNNING,
     STEP_BACKOFF,
+    STEP_CANCELLED,
     STEP_COMPLETED,
     STEP_FAILED,
     STEP_RUNNING,
@@ -116,7 +118,7 @@ def _retry_now(cp: Checkpoint, event: RetryAsked) -> Step:
         return _refuse(cp, event, "retry", f"nothing is backing off; it is at {waits}")
     effects: list[Effect] = []
     for path, op in backing_off:
-        cp, more = start_retry(cp, path, op, "retry")
+        cp, more = start_retry(cp, path, op, "manual", event.now)
         effects += [DisarmTimer(path), *more]
     return _apply(cp, event, "retry", effects)
 
@@ -124,9 +126,14 @@ def _retry_now(cp: Checkpoint, event: RetryAsked) -> Step:
 def _unpark(cp: Checkpoint, event: RetryAsked) -> Step:
     status = RUNNING if cp.started_at is not None else QUEUED
     cp = replace(cp, status=status, error=None)
-    cp, more = resumed(cp, Resumed(event.now, clean=True))
+    cp, more = resumed(cp, Resumed(event.now, clean=True, woken_by="manual"))
     cp, read = _read_signals(cp, event.now)
-    return _apply(cp, event, "retry", [Erase("error"), Redrive(), *more, *read])
+    return _apply(cp, event, "retry", [Erase("error"), Redrive(), _goes_on(cp, event, PARKED), *more, *read])
+
+
+def _goes_on(cp: Checkpoint, event: RetryAsked, was: str) -> Effect:
+    why = "retry" if event.command_id else "deployed"
+    return Emit(events.ExecutionResumed(cp.execution_id, cp.meta.flow, was, why, event.now))
 
 
 def _retry_error(cp: Checkpoint, event: RetryAsked) -> Step:
@@ -151,7 +158,9 @@ def _retry_error(cp: Checkpoint, event: RetryAsked) -> Step:
         op = _brought_back(left, event.now)
         cp = replace(cp, open={**cp.open, path: op})
         effects.append(Write("p:" + path, encode(op)))
-    effects.append(Redrive())
+        if op.kind != STEP:
+            effects.append(wait_began(cp, path, op, event.now))
+    effects += [Redrive(), _goes_on(cp, event, ERROR)]
     cp, more = resumed(cp, Resumed(event.now, clean=True))
     cp, read = _read_signals(cp, event.now)
     return _apply(cp, event, "retry", [*effects, *more, *read])
@@ -207,6 +216,7 @@ def _brought_back(left: LeftOpen, now: int) -> OpenOp:
         budget_from=left.attempts if fresh else left.budget_from,
         interruptions=0 if fresh else left.interruptions,
         generation=left.generation,
+        late_from=now if left.next_attempt > 1 else None,
     )
 
 
@@ -232,6 +242,7 @@ def _cancel_undriven(cp: Checkpoint, now: int) -> Step:
     """Cancel where no flow code is in memory to be told: its cleanup does not run, and the row says so."""
     effects: list[Effect] = [Write("ended_at", str(now).encode())]
     effects += [Erase("p:" + path) for path in cp.open]
+    effects += [told for path, op in cp.open.items() if (told := _waits_no_more(cp, path, op, now)) is not None]
     effects += [Erase(f"s:{seq}") for seq in cp.signals]
     if cp.left or cp.failed_path:
         effects += [Erase("left"), Erase("failed")]
@@ -242,8 +253,14 @@ def _cancel_undriven(cp: Checkpoint, now: int) -> Step:
         effects.append(Write("error", encode(error)))
     cp = replace(cp, status=CANCELLED, open={}, signals={}, left={}, failed_path="", ended_at=now)
     began = cp.started_at if cp.started_at is not None else now
-    ended = events.ExecutionEnded(cp.execution_id, cp.meta.flow, CANCELLED, "cancel", max(0, now - began))
+    ended = events.ExecutionEnded(cp.execution_id, cp.meta.flow, CANCELLED, "cancel", max(0, now - began), now)
     return cp, [*effects, Emit(ended)]
+
+
+def _waits_no_more(cp: Checkpoint, path: str, op: OpenOp, now: int) -> Effect | None:
+    if op.kind != STEP:
+        return wait_ended(cp, path, op, STEP_CANCELLED, now)
+    return backoff_left(cp, path, op, "cancel", now) if op.status == STEP_BACKOFF else None
 
 
 def _apply(cp: Checkpoint, event: Command, name: str, effects: list[Effect], reason: str = "") -> Step:
@@ -259,7 +276,7 @@ def _answer(cp: Checkpoint, event: Command, name: str, applied: bool, reason: st
         return cp, effects
     known = (*cp.applied, event.command_id)[-APPLIED_LIMIT:]
     cp = replace(cp, applied=known)
-    told = events.CommandDone(cp.execution_id, cp.meta.flow, name, applied, reason)
+    told = events.CommandDone(cp.execution_id, cp.meta.flow, name, applied, reason, event.now, event.command_id)
     answer = Answer(event.command_id, Outcome(applied, cp.status, reason))
     return cp, [*effects, Write("applied", encode(known)), answer, Emit(told)]
 

@@ -64,7 +64,21 @@ def record(
     opened = dict(cp.open)
     del opened[path]
     cp = replace(cp, seq=seq, open=opened, facts=(path, raw, cp.facts), fact_count=cp.fact_count + 1)
-    return cp, [Write("r:" + path, raw), Erase("p:" + path), Deliver(path, fact)]
+    effects: list[Effect] = [Write("r:" + path, raw), Erase("p:" + path), Deliver(path, fact)]
+    if op.kind != STEP:
+        effects.append(wait_ended(cp, path, op, status, now))
+    return cp, effects
+
+
+def wait_ended(cp: Checkpoint, path: str, op: OpenOp, status: FactStatus, now: int) -> Effect:
+    """Tell that a timer or a wait is over."""
+    waited = max(0, now - op.declared_at)
+    return Emit(events.WaitEnded(cp.execution_id, cp.meta.flow, path, op.kind, status, waited, now, op.name))
+
+
+def backoff_left(cp: Checkpoint, path: str, op: OpenOp, why: events.BackoffEnd, now: int) -> Effect:
+    """Tell that a step backs off no longer."""
+    return Emit(events.BackoffLeft(cp.execution_id, cp.meta.flow, op.name, path, why, op.attempt, now))
 
 
 def reopen(cp: Checkpoint, path: str, op: OpenOp) -> Step:
@@ -119,7 +133,7 @@ def cancel_now(cp: Checkpoint, path: str, op: OpenOp, now: int, made: int | None
     if op.status in (STEP_BACKOFF, OP_WAITING):
         effects.append(DisarmTimer(path))
     if op.status == STEP_BACKOFF:
-        effects.append(Emit(events.BackoffLeft(cp.execution_id, cp.meta.flow, op.name, path, op.winding)))
+        effects.append(backoff_left(cp, path, op, "gather" if op.winding == "gather" else "cancel", now))
     if op.winding == "gather":
         done = max(op.attempt - 1, 0) if made is None else made
         following = done + 1 if op.kind == STEP else 0

@@ -12,7 +12,7 @@ from stepwell.core.checkpoint import Checkpoint, newest_first
 from stepwell.core.effects import ArmTimer, DisarmTimer, Effect, Emit, Erase, StartAttempt, Write
 from stepwell.core.inputs import Begin, Declaration, FlowRaised, FlowReturned, Moved, ParkAsked
 from stepwell.core.records import SIGNAL, STEP, FailedStep, LeftOpen, OpenOp, TerminalError, decode_fact, encode
-from stepwell.core.rules.facts import Step, cancel_now, record, wind_up
+from stepwell.core.rules.facts import Step, backoff_left, cancel_now, record, wind_up
 from stepwell.core.status import (
     CANCELLED,
     COMPLETED,
@@ -34,7 +34,7 @@ def begin(cp: Checkpoint, event: Begin) -> Step:
     if cp.status != QUEUED:
         return cp, []
     cp = replace(cp, status=RUNNING, started_at=event.now)
-    began = events.ExecutionBegan(cp.execution_id, cp.meta.flow, max(0, event.now - cp.meta.created_at))
+    began = events.ExecutionBegan(cp.execution_id, cp.meta.flow, max(0, event.now - cp.meta.created_at), event.now)
     return cp, [Write("started_at", str(event.now).encode()), Emit(began)]
 
 
@@ -77,7 +77,13 @@ def _declare(cp: Checkpoint, declared: Declaration, now: int) -> Step:
                 cp, effects = record(cp, declared.path, op, STEP_COMPLETED, now, value=signal.payload)
                 return cp, [Erase(f"s:{seq}"), *effects]
     arm = None if delay_ms is None else ArmTimer(declared.path, delay_ms)
-    return _open(cp, declared.path, op, arm)
+    cp, effects = _open(cp, declared.path, op, arm)
+    return cp, [*effects, wait_began(cp, declared.path, op, now)]
+
+
+def wait_began(cp: Checkpoint, path: str, op: OpenOp, now: int) -> Effect:
+    """Tell that the flow waits for a timer or a signal."""
+    return Emit(events.WaitBegan(cp.execution_id, cp.meta.flow, path, op.kind, now, op.name, op.due_at))
 
 
 def _open(cp: Checkpoint, path: str, op: OpenOp, follow: Effect | None) -> Step:
@@ -112,7 +118,7 @@ def _end(cp: Checkpoint, end: FlowReturned | FlowRaised, now: int) -> Step:
     if cp.signals and cp.status != ERROR:  # a retry may come to the waits they are for
         effects += [Erase(f"s:{seq}") for seq in cp.signals]
         cp = replace(cp, signals={})
-    told = events.ExecutionEnded(cp.execution_id, cp.meta.flow, cp.status, reason, duration)
+    told = events.ExecutionEnded(cp.execution_id, cp.meta.flow, cp.status, reason, duration, now)
     if cp.error is not None:
         told = replace(told, error_type=cp.error.type, message=cp.error.message, detail=cp.error.detail)
     return cp, [*effects, Emit(told)]
@@ -161,10 +167,11 @@ def park(cp: Checkpoint, event: ParkAsked) -> Step:
         if op.due_at is not None:
             effects.append(DisarmTimer(path))
         if op.status == STEP_BACKOFF:
-            effects.append(Emit(events.BackoffLeft(cp.execution_id, cp.meta.flow, op.name, path, "parked")))
+            effects.append(backoff_left(cp, path, op, "parked", event.now))
         if op.status == STEP_RUNNING:
             opened[path] = replace(op, status=STEP_READY)
             effects.append(Write("p:" + path, encode(opened[path])))
     cp = replace(cp, status=PARKED, error=error, open=opened)
-    effects.append(Emit(events.ExecutionParked(cp.execution_id, cp.meta.flow, event.reason, event.detail)))
+    told = events.ExecutionParked(cp.execution_id, cp.meta.flow, event.reason, event.detail, event.now, event.path)
+    effects.append(Emit(told))
     return cp, effects

@@ -12,7 +12,7 @@ from stepwell.core.checkpoint import Chain, Checkpoint
 from stepwell.core.effects import ArmTimer, Effect, Emit, Erase, StartAttempt, Write
 from stepwell.core.inputs import AttemptFailed, AttemptSucceeded, NotStarted, Resumed, TimerFired
 from stepwell.core.records import STEP, TIMER, Attempt, Failure, OpenOp, encode_kept
-from stepwell.core.rules.facts import NULL, Step, cancel_now, fail, leave, record, reopen
+from stepwell.core.rules.facts import NULL, Step, backoff_left, cancel_now, fail, leave, record, reopen
 from stepwell.core.status import (
     OP_TIMED_OUT,
     PARKED,
@@ -33,9 +33,11 @@ def succeeded(cp: Checkpoint, event: AttemptSucceeded) -> Step:
     """A result is recorded even when the step is being wound up: then it is delivered as `Cancelled`."""
     op = _running(cp, event.path, event.attempt)
     if op is None:
-        return _dropped(cp, event.path, event.attempt)
+        return _dropped(cp, event)
     duration = max(0, event.now - event.started_at)
-    done = events.StepCompleted(cp.execution_id, cp.meta.flow, op.name, event.path, op.attempt, duration)
+    done = events.StepCompleted(
+        cp.execution_id, cp.meta.flow, op.name, event.path, op.attempt, duration, event.started_at, event.queued_ms
+    )
     effects: list[Effect] = []
     if op.winding == "gather":
         cp, effects = leave(cp, event.path, op, STEP_COMPLETED, op.attempt, 0)
@@ -56,7 +58,7 @@ def failed(cp: Checkpoint, event: AttemptFailed) -> Step:
     """One commit: the attempt, its error and when the next one is due; or the step's end."""
     op = _running(cp, event.path, event.attempt)
     if op is None:
-        return _dropped(cp, event.path, event.attempt)
+        return _dropped(cp, event)
     exhausted = op.failures + 1 >= event.policy.max_attempts
     if event.retryable and not exhausted and not op.winding:
         return _back_off(cp, event, op)
@@ -65,9 +67,9 @@ def failed(cp: Checkpoint, event: AttemptFailed) -> Step:
     cp, effects = _log_attempt(cp, event.path, Attempt(op.attempt, event.now, error, event.started_at))
     if event.retryable and not exhausted:
         cp, more = cancel_now(cp, event.path, op, event.now, made=op.attempt)
-        return cp, [*effects, *more, _gave_up(cp, event.path, op, error, op.winding)]
+        return cp, [*effects, *more, _gave_up(cp, event.path, op, error, op.winding, event.now, event)]
     cp, more = fail(cp, event.path, op, error, event.now, event.started_at)
-    return cp, [*effects, *more, _gave_up(cp, event.path, op, error, reason or "exhausted")]
+    return cp, [*effects, *more, _gave_up(cp, event.path, op, error, reason or "exhausted", event.now, event)]
 
 
 def not_started(cp: Checkpoint, event: NotStarted) -> Step:
@@ -85,17 +87,19 @@ def fired(cp: Checkpoint, event: TimerFired) -> Step:
     if op is None or op.winding or cp.status == PARKED:
         return cp, []
     if op.kind == STEP:
-        return start_retry(cp, event.path, op, "due") if op.status == STEP_BACKOFF else (cp, [])
+        if op.status != STEP_BACKOFF:
+            return cp, []
+        return start_retry(cp, event.path, op, event.woken_by, event.now)
     if op.kind == TIMER:
         return record(cp, event.path, op, STEP_COMPLETED, event.now, value=NULL)
     return record(cp, event.path, op, OP_TIMED_OUT, event.now)
 
 
-def start_retry(cp: Checkpoint, path: str, op: OpenOp, why: str) -> Step:
+def start_retry(cp: Checkpoint, path: str, op: OpenOp, woken_by: events.WokenBy, now: int) -> Step:
     """End a backoff: the start of the next attempt is mirrored before its body runs."""
-    late_from = op.due_at if why == "due" else None
+    late_from = now if woken_by == "manual" else op.due_at
     cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING, due_at=None, delay_ms=None, late_from=late_from))
-    effects.append(Emit(events.BackoffLeft(cp.execution_id, cp.meta.flow, op.name, path, why)))
+    effects.append(backoff_left(cp, path, op, woken_by, now))
     effects.append(StartAttempt(path, op.attempt))
     return cp, effects
 
@@ -107,7 +111,7 @@ def resumed(cp: Checkpoint, event: Resumed) -> Step:
         if op.kind == STEP and op.status in (STEP_RUNNING, STEP_READY):
             cp, more = _rerun(cp, path, op, event)
         else:
-            cp, more = _rearm(cp, path, op, event.now, event.moved.get(path, 0))
+            cp, more = _rearm(cp, path, op, event)
         effects += more
     return cp, effects
 
@@ -119,9 +123,10 @@ def remaining_ms(op: OpenOp, now: int) -> int:
     return left if op.delay_ms is None else min(left, op.delay_ms)
 
 
-def _rearm(cp: Checkpoint, path: str, op: OpenOp, now: int, moved: int) -> Step:
+def _rearm(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
     if op.due_at is None:
         return cp, []
+    now, moved = event.now, event.moved.get(path, 0)
     remaining = remaining_ms(op, now - moved)
     effects: list[Effect] = []
     if moved:
@@ -130,9 +135,10 @@ def _rearm(cp: Checkpoint, path: str, op: OpenOp, now: int, moved: int) -> Step:
     elif op.due_at - now > remaining:
         # The server's clock was set back: from now on the row tells the due time by the clock as it is.
         cp, effects = reopen(cp, path, replace(op, due_at=now + remaining))
-    effects.append(ArmTimer(path, remaining))
+    effects.append(ArmTimer(path, remaining, "timer" if remaining else event.woken_by))
     if op.kind == STEP:
-        effects.append(Emit(events.BackoffResumed(cp.execution_id, cp.meta.flow, op.name, path, remaining)))
+        told = events.BackoffResumed(cp.execution_id, cp.meta.flow, op.name, path, remaining, op.attempt, now)
+        effects.append(Emit(told))
     return cp, effects
 
 
@@ -140,21 +146,24 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
     """Also one that is being wound up is asked for: whoever runs bodies knows whether it still runs (then its outcome
     is waited for) or never begins (`NotStarted`)."""
     if op.status == STEP_READY:
-        cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING))
-        return cp, [*effects, StartAttempt(path, op.attempt, again=True)]
+        late_from = None if op.late_from is None else event.now
+        cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING, late_from=late_from))
+        return cp, [*effects, StartAttempt(path, op.attempt)]
     cut = _cut_short(op, event)
     if not cut:
-        return cp, [StartAttempt(path, op.attempt, again=True)]
+        return cp, [StartAttempt(path, op.attempt)]
     interruptions = op.interruptions + 1
     lane = op.lane or cut == "named" or interruptions >= LANE_INTERRUPTIONS
     op = replace(op, interruptions=interruptions, lane=lane)
-    told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, interruptions, lane)
+    told = events.StepInterrupted(
+        cp.execution_id, cp.meta.flow, op.name, path, op.attempt, interruptions, event.now, lane
+    )
     if op.interruptions > INTERRUPTIONS_MAX:
         error = Failure(
             "Interrupted", f"cut short {op.interruptions} times: does this step kill its process?", "interrupted"
         )
         cp, effects = fail(cp, path, op, error, event.now, None)
-        return cp, [*effects, Emit(told), _gave_up(cp, path, op, error, "interrupted")]
+        return cp, [*effects, Emit(told), _gave_up(cp, path, op, error, "interrupted", event.now, None)]
     cp, effects = reopen(cp, path, op)
     return cp, [*effects, Emit(told), StartAttempt(path, op.attempt, again=True)]
 
@@ -188,6 +197,7 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
         event.path,
         op.attempt,
         last,
+        event.kind,
         event.error.type,
         event.error.message,
         delay_ms,
@@ -195,10 +205,13 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
         op.token,
         idempotency_key(cp.root, op.token),
         event.retry_after is not None,
+        event.started_at,
+        _duration(event),
+        event.queued_ms,
     )
     effects += [*more, Emit(told)]
     if cp.status == PARKED:
-        effects.append(Emit(events.BackoffLeft(cp.execution_id, cp.meta.flow, op.name, event.path, "parked")))
+        effects.append(backoff_left(cp, event.path, waiting, "parked", event.now))
     else:
         effects.append(ArmTimer(event.path, delay_ms))
     return cp, effects
@@ -241,11 +254,17 @@ def _running(cp: Checkpoint, path: str, attempt: int) -> OpenOp | None:
     return None
 
 
-def _dropped(cp: Checkpoint, path: str, attempt: int) -> Step:
-    return cp, [Emit(events.ResultDropped(cp.execution_id, cp.meta.flow, path, attempt))]
+def _dropped(cp: Checkpoint, event: AttemptSucceeded | AttemptFailed) -> Step:
+    return cp, [Emit(events.ResultDropped(cp.execution_id, cp.meta.flow, event.path, event.attempt, event.now))]
 
 
-def _gave_up(cp: Checkpoint, path: str, op: OpenOp, error: Failure, reason: str) -> Effect:
+def _duration(event: AttemptFailed) -> int:
+    return 0 if event.started_at is None else max(0, event.now - event.started_at)
+
+
+def _gave_up(
+    cp: Checkpoint, path: str, op: OpenOp, error: Failure, reason: str, now: int, last: AttemptFailed | None
+) -> Effect:
     return Emit(
         events.StepGaveUp(
             cp.execution_id,
@@ -254,9 +273,14 @@ def _gave_up(cp: Checkpoint, path: str, op: OpenOp, error: Failure, reason: str)
             path,
             op.attempt,
             reason,
+            "interrupted" if last is None else last.kind,
             error.type,
             error.message,
             op.token,
             idempotency_key(cp.root, op.token),
+            now,
+            None if last is None else last.started_at,
+            0 if last is None else _duration(last),
+            0 if last is None else last.queued_ms,
         )
     )

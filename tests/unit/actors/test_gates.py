@@ -61,7 +61,7 @@ class Stage:
 
     def end(self, name: str) -> None:
         attempt = self.taken.pop(name)
-        assert self.attempts.may_begin(attempt)
+        assert self.attempts.may_begin(attempt, 0)
         self.attempts.finish(attempt, StepDone("path", 1, 0, b"null"))
 
     def withdraw(self, name: str) -> bool:
@@ -147,7 +147,7 @@ def test_an_attempt_that_is_withdrawn_before_its_body_begins_makes_room() -> Non
         stage.ask(narrow, f"n{n}")
     assert stage.withdraw("n0")
     assert stage.going == ["n0", "n1", "n2"]
-    assert not stage.attempts.may_begin(stage.taken["n0"])
+    assert not stage.attempts.may_begin(stage.taken["n0"], 0)
 
 
 def test_attempts_that_no_thread_takes_make_room_and_are_asked_for_again() -> None:
@@ -171,7 +171,7 @@ def test_when_the_intake_closes_those_that_wait_are_dropped_and_only_bodies_are_
     running = {name: stage.taken[name] for name in ("n0", "p0")}
     assert stage.going == ["n0", "p0"]
     for attempt in running.values():
-        assert stage.attempts.may_begin(attempt)
+        assert stage.attempts.may_begin(attempt, 0)
     idle: list[str] = []
     stage.attempts.close(lambda: idle.append("idle"))
     assert stage.attempts.active == 2

@@ -20,7 +20,7 @@ def stage() -> Stage:
 
 def begun(stage: Stage, name: str) -> None:
     stage.ask(plain, name)
-    assert stage.attempts.may_begin(stage.taken[name])
+    assert stage.attempts.may_begin(stage.taken[name], 0)
 
 
 def test_the_outcome_of_a_body_that_ends_after_the_loss_is_not_kept(stage: Stage) -> None:
@@ -59,7 +59,7 @@ def test_what_waits_for_its_turn_never_begins_and_others_are_not_held_up(stage: 
         stage.ask(narrow, name)
     stage.attempts.lose(0)
     assert (stage.attempts._by_path, stage.attempts.active) == ({}, 0)
-    assert not any(stage.attempts.may_begin(attempt) for attempt in stage.taken.values())
+    assert not any(stage.attempts.may_begin(attempt, 0) for attempt in stage.taken.values())
     stage.going.clear()
     stage.ask(narrow, "e5")
     stage.ask(narrow, "e6")

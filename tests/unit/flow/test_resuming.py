@@ -175,7 +175,7 @@ def test_retry_now_ends_a_backoff_and_the_old_timer_does_nothing() -> None:
     row = dict(run.row)
     run.feed(TimerFired(run.now_ms + 10_000, "work"))
     assert run.row == row
-    assert [e.why for e in run.events if isinstance(e, events.BackoffLeft)] == ["retry"]
+    assert [e.why for e in run.events if isinstance(e, events.BackoffLeft)] == ["manual"]
 
 
 # Other code.

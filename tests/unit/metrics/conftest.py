@@ -19,6 +19,7 @@ FAILED = events.AttemptFailed(
     path="charge#2",
     attempt=2,
     max_attempts=5,
+    kind="error",
     error_type="HttpError",
     message="POST https://pay.example/charges answered 503",
     delay_ms=812,
@@ -26,7 +27,33 @@ FAILED = events.AttemptFailed(
     token="t0",
     key="order-7:t0",
     asked=False,
+    started_at=AT - 1000,
+    duration_ms=188,
+    queued_ms=3,
 )
+
+GAVE_UP = events.StepGaveUp(
+    execution_id="order-7",
+    flow="checkout",
+    step="charge",
+    path="charge#2",
+    attempt=5,
+    reason="exhausted",
+    kind="error",
+    error_type="HttpError",
+    message="answered 503",
+    token="t0",
+    key="order-7:t0",
+    at=AT,
+    started_at=AT - 1000,
+    duration_ms=1000,
+)
+
+
+@pytest.fixture
+def gave_up() -> events.StepGaveUp:
+    """The last attempt failed."""
+    return GAVE_UP
 
 
 @pytest.fixture
@@ -40,18 +67,21 @@ def one_of_each() -> list[events.Event]:
     """Every kind of event, once."""
     where = ("order-7", "checkout", "charge", "charge#2")
     return [
-        events.ExecutionBegan("order-7", "checkout", 40),
-        events.StepCompleted(*where, 1, 120),
+        events.ExecutionBegan("order-7", "checkout", 40, AT),
+        events.StepCompleted(*where, 1, 120, AT, 2),
         FAILED,
-        events.StepGaveUp(*where, 5, "exhausted", "HttpError", "answered 503", "t0", "order-7:t0"),
-        events.BackoffLeft(*where, "due"),
-        events.BackoffResumed(*where, 700),
-        events.RetryStarted(*where, 2, 3),
-        events.StepInterrupted(*where, 2, 1),
-        events.ResultDropped("order-7", "checkout", "charge#2", 2),
-        events.ExecutionParked("order-7", "checkout", "code diverged", "recorded charge, now ship"),
-        events.ExecutionEnded("order-7", "checkout", "error", "step failed", 1500),
-        events.CommandDone("order-7", "checkout", "retry", False, "it completed"),
+        GAVE_UP,
+        events.BackoffLeft(*where, "timer", 3, AT),
+        events.BackoffResumed(*where, 700, 3, AT),
+        events.RetryStarted(*where, 2, 3, AT),
+        events.StepInterrupted(*where, 2, 1, AT),
+        events.ResultDropped("order-7", "checkout", "charge#2", 2, AT),
+        events.WaitBegan("order-7", "checkout", "wait", "signal", AT, "approval", AT + 5000),
+        events.WaitEnded("order-7", "checkout", "wait", "signal", "timed_out", 5000, AT, "approval"),
+        events.ExecutionParked("order-7", "checkout", "code diverged", "recorded charge, now ship", AT, "charge"),
+        events.ExecutionResumed("order-7", "checkout", "parked", "retry", AT),
+        events.ExecutionEnded("order-7", "checkout", "error", "step failed", 1500, AT),
+        events.CommandDone("order-7", "checkout", "retry", False, "it completed", AT, "c1"),
     ]
 
 

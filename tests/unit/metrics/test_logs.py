@@ -79,7 +79,7 @@ def test_a_delay_that_the_error_asked_for_is_marked(failed: events.AttemptFailed
 
 def test_an_execution_that_failed_is_an_error_with_its_reason_and_place() -> None:
     ended = events.ExecutionEnded(
-        "order-7", "checkout", "error", "flow raised", 1500, "KeyError", "'total'", "shop/flows.py:12 in checkout"
+        "order-7", "checkout", "error", "flow raised", 1500, 0, "KeyError", "'total'", "shop/flows.py:12 in checkout"
     )
     made, line = lines_of(ended)
     assert made.levelno == logging.ERROR
@@ -102,7 +102,7 @@ def test_levels_follow_what_a_person_has_to_do(one_of_each: list[events.Event]) 
     for event in one_of_each:
         name = type(event).__name__
         subscriber(event)
-    subscriber(events.CommandDone("order-7", "checkout", "retry", True, ""))
+    subscriber(events.CommandDone("order-7", "checkout", "retry", True, "", 0, "c1"))
     assert caught == {
         "AttemptFailed": logging.WARNING,
         "StepGaveUp": logging.ERROR,
@@ -116,8 +116,8 @@ def test_levels_follow_what_a_person_has_to_do(one_of_each: list[events.Event]) 
 
 def test_who_is_parked_is_logged_with_what_to_do_about_it(caplog: pytest.LogCaptureFixture) -> None:
     subscriber = LogSubscriber(logging.getLogger("stepwell.events"))
-    subscriber(events.ExecutionParked("order-7", "checkout", "not deployed here", "known: pay"))
-    subscriber(events.ExecutionParked("order-7", "checkout", "crashed", "KeyError"))
+    subscriber(events.ExecutionParked("order-7", "checkout", "not deployed here", "known: pay", 0))
+    subscriber(events.ExecutionParked("order-7", "checkout", "crashed", "KeyError", 0))
     assert [record.getMessage() for record in caplog.records] == [
         "execution parked: not deployed here; to do: run a worker that has the flow checkout: it goes on then",
         "execution parked: crashed; to do: mend what the traceback shows, then: stepwell retry order-7",

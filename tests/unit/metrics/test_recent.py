@@ -24,14 +24,15 @@ class Stage:
 
     def completed(self, step: str, *milliseconds: int) -> None:
         for ms in milliseconds:
-            self.tell(events.StepCompleted("e1", "checkout", step, step, 1, ms))
+            self.tell(events.StepCompleted("e1", "checkout", step, step, 1, ms, 0))
 
     def failed(self, attempt: int = 1) -> None:
-        told = ("e1", "checkout", "charge", "charge", attempt, 5, "HttpError", "503", 100, 0, "t", "k", False)
+        where = ("e1", "checkout", "charge", "charge")
+        told = (*where, attempt, 5, "error", "HttpError", "503", 100, 0, "t", "k", False)
         self.tell(events.AttemptFailed(*told))
 
     def retried(self) -> None:
-        self.tell(events.RetryStarted("e1", "checkout", "charge", "charge", 2, 0))
+        self.tell(events.RetryStarted("e1", "checkout", "charge", "charge", 2, 0, 0))
 
 
 @pytest.fixture
