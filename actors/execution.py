@@ -394,9 +394,8 @@ class ExecutionActor(PooledActor):
 
     def _acknowledged(self) -> None:
         turn, self._turn = self._turn, None
-        if turn is not None:
-            for event in turn.events:
-                self._shard.bus.publish(event)
+        if turn is not None and self._machine is not None:
+            self._shard.bus.publish(*turn.events, about=self._machine.checkpoint)
             self._follow(turn.follow)
         if self._settling is not None:
             self._shard.runner.settle(self._id, self._settling.path, self._settling.attempt)
@@ -438,7 +437,7 @@ class ExecutionActor(PooledActor):
         if self._lease is None:
             return  # the partition is lost, and `Drop` is on its way
         call = machine.step_call(effect.path)
-        context = context_of(cp, op, effect.path, call.step, grant.epoch)
+        context = context_of(cp, op, effect.path, call.step, grant.epoch, flags=self._shard.trace_flags)
         due = None if effect.again else op.late_from
         ready_at = self._shard.clock.now_ms() if due is None else due
         order = StepOrder(self._partition, grant.value, call, context, op.lane, ready_at, due is not None)

@@ -16,6 +16,7 @@ from stepwell.actors.runner import StepRunner
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.clock import Clock
 from stepwell.core.limits import Limits
+from stepwell.flow.attempt import TraceFlags
 from stepwell.flow.registry import Registry
 from stepwell.store.keys import Keys
 
@@ -36,6 +37,7 @@ class Shard:
     incarnation: str
     limits: Limits = field(default_factory=Limits)
     box: BlackBox = NO_BOX
+    trace_flags: TraceFlags | None = None  # where somebody makes spans
     dispatcher: AnyRef = field(init=False)
     supervisor: AnyRef = field(init=False)
     healer: AnyRef = field(init=False)

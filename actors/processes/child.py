@@ -26,6 +26,7 @@ from stepwell.flow.attempt import failure_of, where_raised
 from stepwell.flow.context import running_step
 from stepwell.flow.definitions import StepLike
 from stepwell.metrics.logs import setup_logging
+from stepwell.metrics.tracing import TraceSetup, open_tracing
 
 logger = logging.getLogger("stepwell.runner")
 OOM_SCORE = "500"  # half of all memory
@@ -48,16 +49,18 @@ def main(descriptor: int) -> None:
 
 def _serve(connection: socket.socket) -> None:
     steps: dict[int, StepLike] = {}
+    traces: TraceSetup | None = None
     while True:
         asked = wire.question(_receive(connection))
         if isinstance(asked, wire.Retire):
             return
         if isinstance(asked, wire.Hello):
             _begin(asked)
+            traces = asked.traces
         elif isinstance(asked, wire.Load):
             connection.sendall(wire.frame(_loaded(asked, steps)))
         else:
-            connection.sendall(wire.frame(_ended(asked, steps[asked.number])))
+            connection.sendall(wire.frame(_ended(asked, steps[asked.number], traces)))
         del asked
 
 
@@ -82,19 +85,21 @@ def _loaded(asked: wire.Load, steps: dict[int, StepLike]) -> wire.Loaded:
     return wire.Loaded()
 
 
-def _ended(asked: wire.Run, step: StepLike) -> wire.Ended:
+def _ended(asked: wire.Run, step: StepLike, traces: TraceSetup | None) -> wire.Ended:
     try:
-        return wire.Ended(_result(asked, step))
+        return wire.Ended(_result(asked, step, traces))
     except BaseException as error:
         context = asked.context
         logger.debug("attempt %d of %s %s raised", context.attempt, context.execution_id, context.path, exc_info=error)
         return wire.Ended(error=failure_of(error, step))
 
 
-def _result(asked: wire.Run, step: StepLike) -> bytes:
+def _result(asked: wire.Run, step: StepLike, traces: TraceSetup | None) -> bytes:
     args, kwargs = unpack(asked.arguments, step)
     context = contextvars.copy_context()
     context.run(running_step.set, asked.context)
+    if traces is not None:
+        context.run(open_tracing(traces).enter, asked.context)
     if not step.is_async:
         return step.encode_result(context.run(step.fn, *args, **kwargs))
     import asyncio

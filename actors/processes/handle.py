@@ -21,6 +21,7 @@ import msgspec
 
 from stepwell.actors.processes import wire
 from stepwell.metrics.logs import LogSetup
+from stepwell.metrics.tracing import TraceSetup
 
 RETIRE_SECONDS: Final = 2.0
 _NO_SUCH_GROUP: Final = (ProcessLookupError, PermissionError)  # macOS says the latter where only a zombie is left
@@ -82,7 +83,7 @@ class StepProcess:
         self._watch()
 
     @classmethod
-    async def start(cls, log: LogSetup | None) -> StepProcess:
+    async def start(cls, log: LogSetup | None, traces: TraceSetup | None = None) -> StepProcess:
         """Start one; call it from a thread that lives as long as the process may (Linux ends it with that thread).
 
         Raises:
@@ -102,7 +103,7 @@ class StepProcess:
                 writer.transport.abort()
                 raise
         path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
-        writer.write(b"%8d" % len(path) + path + wire.frame(wire.Hello(os.getpid(), log)))
+        writer.write(b"%8d" % len(path) + path + wire.frame(wire.Hello(os.getpid(), log, traces)))
         return cls(popen, reader, writer)
 
     async def ask(self, question: wire.Load | wire.Run) -> wire.Answer:

@@ -14,15 +14,18 @@ from stepwell.flow.arguments import PackedArguments
 from stepwell.flow.attempt import AttemptError
 from stepwell.flow.context import StepContext
 from stepwell.metrics.logs import LogSetup
+from stepwell.metrics.tracing import TraceSetup
 
 HEAD_BYTES = 4
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first message: who the receiver's parent must be, and how that one logs, if Stepwell set it up."""
+    """The first message: who the receiver's parent must be, how that one logs, if Stepwell set it up, and how it
+    traces, if it does."""
 
     parent: int
     log: LogSetup | None = None
+    traces: TraceSetup | None = None
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):

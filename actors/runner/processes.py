@@ -26,6 +26,7 @@ from stepwell.core.records import Failure
 from stepwell.flow.arguments import PackedArguments, pack, travels
 from stepwell.flow.attempt import AttemptError
 from stepwell.metrics.logs import current_setup
+from stepwell.metrics.tracing import TraceSetup
 
 logger = logging.getLogger("stepwell.runner")
 LANE_SIZE: Final = 4
@@ -48,10 +49,18 @@ class ProcessPool:
     Nothing is started before the first attempt.
     """
 
-    def __init__(self, clock: Clock, attempts: Attempts, size: int, inside: Callable[[Attempt], bool]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        attempts: Attempts,
+        size: int,
+        inside: Callable[[Attempt], bool],
+        traces: TraceSetup | None = None,
+    ) -> None:
         self._clock = clock
         self._attempts = attempts
         self._inside = inside
+        self._traces = traces
         self._codes = Codes()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -205,7 +214,7 @@ class ProcessPool:
             self._give_back(process, last=order.lane)
 
     async def _fresh(self) -> StepProcess:
-        process = await StepProcess.start(current_setup())
+        process = await StepProcess.start(current_setup(), self._traces)
         self._living.add(process)
         process.gone.add_done_callback(lambda _: self._lost(process))
         return process

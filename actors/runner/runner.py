@@ -18,6 +18,7 @@ from stepwell.actors.runner.outcome import context_with_deadline, erred
 from stepwell.actors.runner.processes import ProcessPool
 from stepwell.actors.runner.threads import ThreadPool
 from stepwell.actors.runner.watch import Watch
+from stepwell.actors.tracing import Tracing
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
 from stepwell.core.limits import Limits
@@ -40,12 +41,15 @@ class StepRunner:
         threads: int,
         box: BlackBox = NO_BOX,
         limits: Limits = USUAL_LIMITS,
+        tracing: Tracing | None = None,
     ) -> None:
         self._clock = clock
         self._box = box
         self._attempts = Attempts(holdings, self._submit, Gates(limits.steps, limits.processes), box)
         self._pool = ThreadPool(threads, "stepwell-step")
-        self._processes = ProcessPool(clock, self._attempts, limits.processes, self._submit_inside)
+        self._tracing = tracing
+        traces = None if tracing is None else tracing.setup
+        self._processes = ProcessPool(clock, self._attempts, limits.processes, self._submit_inside, traces)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="stepwell-steps", daemon=True)
         self._asked: deque[Attempt] = deque()
@@ -145,6 +149,8 @@ class StepRunner:
         step = order.call.step
         timeout = step.timeout
         running_step.set(context_with_deadline(order))
+        if self._tracing is not None:
+            self._tracing.enter(order.context)
         limit = None if timeout is None else asyncio.timeout(timeout)
         outcome: Outcome | None
         try:
@@ -179,6 +185,8 @@ class StepRunner:
             args, kwargs = copied_arguments(order.call)
             context = contextvars.copy_context()
             context.run(running_step.set, context_with_deadline(order))
+            if self._tracing is not None:
+                context.run(self._tracing.enter, order.context)
             raw = step.encode_result(context.run(step.fn, *args, **kwargs))
         except BaseException as error:
             outcome = erred(order, started, error)

@@ -17,6 +17,7 @@ __all__ = [
     "MaxRunning",
     "MaxSteps",
     "MetricsPort",
+    "Otel",
     "PassivateAfter",
     "Processes",
     "Replicas",
@@ -96,6 +97,14 @@ WorkerId = Annotated[
         metavar="NAME",
         help="What this worker is called among all on one server; partitions follow the name over restarts.",
         show_default="kept in the data folder, else a new one",
+    ),
+]
+Otel = Annotated[
+    bool | None,
+    typer.Option(
+        "--otel/--no-otel",
+        help="Export OpenTelemetry spans to where the OTEL_* variables say.",
+        show_default="if they say so, or a module of flows has set up a tracer provider",
     ),
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON, one object a line.")]

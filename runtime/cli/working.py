@@ -50,6 +50,7 @@ def run(
     durability: option.Durability = None,
     replicas: option.Replicas = None,
     worker_id: option.WorkerId = None,
+    otel: option.Otel = None,
     log_json: option.LogJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -77,6 +78,7 @@ def run(
         worker_id=worker_id,
         metrics_port=_free_port() if metrics_port is None else metrics_port,
         metrics_host=METRICS_HOST,
+        otel=otel,
     )
     parent = Parent(config, targets, cores() if shards is None else shards, log)
     parent.install_signals()

@@ -16,6 +16,7 @@ from stepwell.core.names import check_execution_id, check_name
 from stepwell.core.records import Meta, decode_meta, encode
 from stepwell.flow.definitions import Flow, FlowLike
 from stepwell.flow.signature import encode_input, misfit
+from stepwell.flow.tracing import parent_of_start
 from stepwell.store import queries
 from stepwell.store.keys import Keys
 from stepwell.store.replies import Created, Exists
@@ -29,12 +30,15 @@ Offers: TypeAlias = "Mapping[str, object]"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start whose flow, input and id are well formed. `declared`: the caller has the flow itself, not its name."""
+    """A start whose flow, input and id are well formed. `declared`: the caller has the flow itself, not its name;
+    `trace` and `trace_state`: the span that it is started in, as W3C headers."""
 
     execution_id: str
     flow: str
     input: bytes
     declared: bool
+    trace: str = ""
+    trace_state: str = ""
 
 
 def prepare(
@@ -45,12 +49,13 @@ def prepare(
 ) -> Start:
     """Check what can be checked without asking anybody. Raises UsageError (InvalidName, InvalidInput)."""
     chosen = new_id() if execution_id is None else check_execution_id(execution_id)
+    trace, trace_state = parent_of_start()
     if isinstance(flow, str):
         name = check_name("flow", flow)
-        return Start(chosen, name, encode_input(name, input), declared=False)
+        return Start(chosen, name, encode_input(name, input), False, trace, trace_state)
     if not isinstance(flow, Flow):
         raise UsageError(f"expected a flow's name or a function made with @flow, got {flow!r:.200}")
-    return Start(chosen, flow.name, flow.input.encode(input), declared=True)
+    return Start(chosen, flow.name, flow.input.encode(input), True, trace, trace_state)
 
 
 def input_hash(flow: str, raw: bytes) -> str:
@@ -81,7 +86,8 @@ def start(view: NamespaceView, wanted: Start, unchecked: bool) -> Conversation[s
 def creation(wanted: Start, now_ms: int) -> Create:
     """The request that makes the execution where there is none of its id."""
     hashed = input_hash(wanted.flow, wanted.input)
-    fields = [("meta", encode(Meta(wanted.flow, now_ms, hashed))), ("input", wanted.input)]
+    meta = Meta(wanted.flow, now_ms, hashed, trace=wanted.trace, trace_state=wanted.trace_state)
+    fields = [("meta", encode(meta)), ("input", wanted.input)]
     return Create(wanted.execution_id, wanted.flow, hashed, now_ms, fields)
 
 

@@ -131,6 +131,19 @@ class StepGaveUp(msgspec.Struct, frozen=True, gc=False, tag=True):
     queued_ms: int = 0
 
 
+class StepCancelled(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """A step ended before its attempt number `attempt`, which never begins: its execution was cancelled (cancel), or a
+    gather that it belongs to failed (gather). One that runs is waited for, and ends like any other."""
+
+    execution_id: str
+    flow: str
+    step: str
+    path: str
+    attempt: int
+    why: Literal["cancel", "gather"]
+    at: int
+
+
 class BackoffLeft(msgspec.Struct, frozen=True, gc=False, tag=True):
     """A step stopped backing off before its attempt number `attempt`. `why`: what started that attempt (`WOKEN_BY`),
     what made it needless (cancel, gather), or what put it off: the execution is parked, or leaves memory (unloaded)."""
@@ -244,6 +257,7 @@ Event: TypeAlias = (
     | StepCompleted
     | AttemptFailed
     | StepGaveUp
+    | StepCancelled
     | BackoffLeft
     | BackoffResumed
     | RetryStarted

@@ -35,6 +35,8 @@ class Meta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     root: str = ""  # empty: the execution is its own root
     run: Count = 0
     format: int = FORMAT
+    trace: str = ""  # `traceparent` of the span that it was started in; no key or token depends on it
+    trace_state: str = ""  # and its `tracestate`
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -55,6 +57,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     started_at: Ms | None = None
     due_at: Ms | None = None  # when the next attempt is due; None: there was no next
     last: Count = 0  # number of the last attempt that the budget allows; 0: not known, or there was no next
+    interruptions: Count = 0  # of the step, until this attempt ended
 
 
 class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -158,6 +161,7 @@ class TerminalError(msgspec.Struct, frozen=True, omit_defaults=True):
     wound: tuple[str, ...] = ()  # completed while the failure wound them up: a retry delivers their results
     compensated: bool = False  # the flow went on after the failure: retry is refused
     detail: str = ""
+    retried_at: Ms | None = None  # when a retry superseded it
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import copy
 import sysconfig
+from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.errors import PayloadError, StepCrashed, StepTimeout
@@ -18,12 +20,15 @@ from stepwell.core.messages import message_of
 from stepwell.core.records import Failure, FailureKind, OpenOp
 from stepwell.core.retry import classify
 from stepwell.core.token import idempotency_key
+from stepwell.core.tracing import SpanRef, attempt_span, trace_of
 from stepwell.flow.context import StepContext
 from stepwell.flow.definitions import StepLike
 from stepwell.flow.operations import StepCall
 
 LIBRARY_FOLDERS = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 """Where what is not the user's own code lies."""
+TraceFlags: TypeAlias = Callable[[Checkpoint], int]
+"""Flags of an execution's trace, as in a `traceparent`: 1 where its spans are wanted."""
 _LIBRARIES = ("<frozen", *LIBRARY_FOLDERS)
 _ATOMIC = frozenset({str, int, float, bool, type(None), bytes})
 
@@ -84,10 +89,17 @@ def as_called(call: StepCall[Any]) -> StepCall[Any]:
 
 
 def context_of(
-    checkpoint: Checkpoint, op: OpenOp, path: str, step: StepLike, epoch: int, deadline: float | None = None
+    checkpoint: Checkpoint,
+    op: OpenOp,
+    path: str,
+    step: StepLike,
+    epoch: int,
+    deadline: float | None = None,
+    flags: TraceFlags | None = None,
 ) -> StepContext:
-    """What `current_step()` gives in the body. `epoch` is the fencing token; `deadline` as in `StepContext`."""
-    return StepContext(
+    """What `current_step()` gives in the body. `epoch` is the fencing token; `deadline` as in `StepContext`; `flags`:
+    given where spans are made."""
+    context = StepContext(
         execution_id=checkpoint.execution_id,
         flow=checkpoint.meta.flow,
         step=step.name,
@@ -98,6 +110,19 @@ def context_of(
         fencing_token=epoch,
         deadline=deadline,
     )
+    return _traced(context, checkpoint, op, flags) if flags is not None or checkpoint.meta.trace else context
+
+
+def _traced(context: StepContext, cp: Checkpoint, op: OpenOp, flags: TraceFlags | None) -> StepContext:
+    """With the attempt's span. Where nobody makes spans the caller's is passed on as it came: ours would be a parent
+    that is nowhere."""
+    trace = trace_of(cp)
+    if flags is not None:
+        span = SpanRef(trace.trace_id, attempt_span(op.token, op.attempt, op.interruptions), flags(cp))
+        return replace(context, traceparent=span.header, tracestate=trace.state)
+    if trace.caller is None:
+        return context
+    return replace(context, traceparent=trace.caller.header, tracestate=trace.state)
 
 
 def _never_entered(error: TypeError, step: StepLike) -> bool:

@@ -27,6 +27,8 @@ class StepContext(msgspec.Struct, frozen=True, gc=False):
         idempotency_key: send it to receivers as `Idempotency-Key`: the same for all attempts, for ever.
         fencing_token: grows with every change of owner; a receiver may refuse a smaller one.
         deadline: when the attempt times out, on the `time.monotonic()` clock, in seconds; None: never.
+        traceparent: the attempt's span as a W3C header, for receivers; empty where nothing is traced.
+        tracestate: what goes with it.
     """
 
     execution_id: str
@@ -38,6 +40,8 @@ class StepContext(msgspec.Struct, frozen=True, gc=False):
     idempotency_key: str
     fencing_token: int
     deadline: float | None = None
+    traceparent: str = ""
+    tracestate: str = ""
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

@@ -17,6 +17,7 @@ from stepwell.core.redact import redact_url
 from stepwell.core.retry import Retry
 from stepwell.flow.context import running_step
 from stepwell.flow.definitions import step
+from stepwell.flow.tracing import outgoing_headers
 from stepwell.http import connections
 from stepwell.http.answer import Response, problem, response_of
 from stepwell.http.errors import HttpError, HttpRefused
@@ -47,7 +48,8 @@ async def send(
     """Send one request from inside a step; its failure is that attempt's failure.
 
     The step's idempotency key goes along as `Idempotency-Key`. A step that sends several requests to one receiver
-    must give each a key of its own, or the receiver takes the second for a repeat of the first.
+    must give each a key of its own, or the receiver takes the second for a repeat of the first. What the step is
+    traced under, if it is, goes along as `traceparent`.
 
     Args:
         method: `GET`, `POST`, ...
@@ -170,6 +172,8 @@ def _build(
         running = running_step.get(None)
         if running is not None:
             sent.setdefault(KEY_HEADER, running.idempotency_key)
+            for name, value in outgoing_headers().items():
+                sent.setdefault(name, value)
         if params:
             address = address.copy_merge_params(dict(params))
         body = None if form is None else dict(form)

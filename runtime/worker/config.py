@@ -10,6 +10,7 @@ from stepwell.client.address import Address
 from stepwell.core.errors import UsageError
 from stepwell.core.limits import PASSIVATE_LEAST, Limits
 from stepwell.core.partition import DEFAULT_PARTITIONS
+from stepwell.metrics.tracing import wanted
 from stepwell.store.durability import Durability
 
 _LEAST: Final = {"partitions": 1, "max_running": 1, "max_steps": 1, "threads": 1, "max_in_memory": 1, "processes": 1}
@@ -34,9 +35,10 @@ class WorkerConfig:
         worker_id: what it is called; None: as `WorkerName` says.
         metrics_port: port of /metrics, /healthz and /readyz; None: not served; 0: any free one.
         metrics_host: address that the port is bound to.
+        otel: whether spans are made; None: if `OTEL_*` variables or a tracer provider of the process say where they go.
 
     Raises:
-        UsageError: a value is out of range.
+        UsageError: a value is out of range, or spans are asked for and can't be made.
     """
 
     address: Address
@@ -53,6 +55,7 @@ class WorkerConfig:
     worker_id: str | None = None
     metrics_port: int | None = None
     metrics_host: str = "0.0.0.0"
+    otel: bool | None = None
 
     @property
     def limits(self) -> Limits:
@@ -70,6 +73,8 @@ class WorkerConfig:
             raise UsageError(
                 f"expected passivate_after to be a number of seconds >= {PASSIVATE_LEAST}, got {self.passivate_after!r}"
             )
+        if self.otel:
+            wanted(self.otel)
         port = self.metrics_port
         if port is not None and not 0 <= port <= 65535:
             raise UsageError(f"expected metrics_port to be a port from 0 to 65535, got {port!r}")

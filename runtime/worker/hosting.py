@@ -12,14 +12,17 @@ import redis
 from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.bus import Bus, Subscriber
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
+from stepwell.actors.tracing import Tracing
 from stepwell.core.limits import Limits
+from stepwell.core.ownership import worker_of
 from stepwell.flow.registry import Registry
+from stepwell.metrics import tracing
 from stepwell.store.namespace import Namespace
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.shard import RunningShard, ShardParts
 from stepwell.worker.telemetry import Telemetry
 
-__all__ = ["Hosted", "ShardSettings", "box_of", "host_shard", "settings_of"]
+__all__ = ["Hosted", "ShardSettings", "box_of", "host_shard", "settings_of", "tracing_of"]
 
 logger = logging.getLogger("stepwell.shard")
 
@@ -35,6 +38,7 @@ class ShardSettings:
         box: file of its black box; empty: none is kept.
         parent: the process that looks into its death (`host,boot,pid,start`); empty: nobody does.
         life: the how manieth process of the shard this is.
+        otel: whether it makes spans; None: if its process' variables or its flows' modules say where they go.
     """
 
     shard_id: str
@@ -43,11 +47,12 @@ class ShardSettings:
     box: str = ""
     parent: str = ""
     life: int = 1
+    otel: bool | None = None
 
 
 def settings_of(config: WorkerConfig, shard_id: str, box: str = "", parent: str = "", life: int = 1) -> ShardSettings:
     """The settings of one shard of a worker."""
-    return ShardSettings(shard_id, config.limits, config.threads, box, parent, life)
+    return ShardSettings(shard_id, config.limits, config.threads, box, parent, life, config.otel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +81,13 @@ def host_shard(
 ) -> Hosted:
     """Build a shard; see `ShardParts`."""
     telemetry = Telemetry()
+    traces = tracing_of(settings)
     shard = RunningShard(
         ShardParts(
             namespace=namespace,
             registry=registry,
             connect=connect,
-            bus=Bus((*telemetry.subscribers, *subscribers)),
+            bus=Bus((*telemetry.subscribers, *subscribers), None if traces is None else traces.follow),
             observer=telemetry.observe,
             shard_id=settings.shard_id,
             limits=settings.limits,
@@ -95,9 +101,23 @@ def host_shard(
             life=settings.life,
             totals=telemetry.totals,
             guarantee=lambda: telemetry.guarantee,
+            tracing=traces,
         )
     )
     return Hosted(shard, telemetry)
+
+
+def tracing_of(settings: ShardSettings) -> Tracing | None:
+    """Who makes the shard's spans, if they are wanted.
+
+    Raises:
+        UsageError: they were asked for and can't be made, or can't go where the variables say.
+    """
+    if not tracing.wanted(settings.otel):
+        if settings.otel is None and tracing.named_but_missing():
+            logger.info("OTEL_* variables say where spans go, but nothing makes them: %s", tracing.HOW_TO_INSTALL)
+        return None
+    return tracing.open_tracing(tracing.TraceSetup(worker_of(settings.shard_id), settings.shard_id))
 
 
 def box_of(settings: ShardSettings) -> BlackBox:

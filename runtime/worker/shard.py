@@ -34,6 +34,7 @@ from stepwell.actors.seqs import SeqBook
 from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import BatchWritten, StoreEvent, StoreObserver, StoreTrouble
 from stepwell.actors.supervisor import Supervisor
+from stepwell.actors.tracing import Tracing
 from stepwell.core.errors import StoreError
 from stepwell.core.formats import FORMAT
 from stepwell.core.limits import Limits
@@ -89,6 +90,7 @@ class ShardParts:
     life: int = 1
     totals: Callable[[], Totals] = Totals
     guarantee: Callable[[], Mapping[str, str]] = dict
+    tracing: Tracing | None = None
 
 
 class RunningShard:
@@ -122,7 +124,7 @@ class RunningShard:
             parts.failpoints,
             seqs.written,
         )
-        self.runner = StepRunner(self.clock, self.holdings, parts.threads, parts.box, parts.limits)
+        self.runner = StepRunner(self.clock, self.holdings, parts.threads, parts.box, parts.limits, parts.tracing)
         self._reader = InboxReader(
             InboxStore(clients["inbox"], keys, scripts),
             self.holdings,
@@ -143,6 +145,7 @@ class RunningShard:
             incarnation=incarnation,
             limits=parts.limits,
             box=parts.box,
+            trace_flags=None if parts.tracing is None else parts.tracing.flags,
         )
         self._tell_each_other(seqs)
         self._loops = [
@@ -305,6 +308,8 @@ class RunningShard:
             self._release()
             for client in self._clients:
                 client.close()
+            if self._parts.tracing is not None:
+                self._parts.tracing.close()
 
     def _end_threads(self) -> None:
         mirror_loop, inbox_loop, lease_loop = self._loops

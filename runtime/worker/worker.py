@@ -64,6 +64,7 @@ class Worker:
         worker_id: str | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "0.0.0.0",
+        otel: bool | None = None,
         subscribers: Iterable[Subscriber] = (),
         failpoints: Failpoints = NO_FAILPOINTS,
     ) -> None:
@@ -85,6 +86,7 @@ class Worker:
             worker_id=worker_id,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
+            otel=otel,
         )
         self._subscribers = tuple(subscribers)
         self._failpoints = failpoints

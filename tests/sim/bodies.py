@@ -23,6 +23,7 @@ from stepwell.actors.runner import StepOrder
 from stepwell.actors.runner.attempts import Attempt, Attempts
 from stepwell.actors.runner.gates import Gates
 from stepwell.actors.runner.outcome import told
+from stepwell.actors.tracing import Tracing
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
 from stepwell.core.limits import Limits
@@ -90,8 +91,16 @@ class SimRunner:
     """What an ExecutionActor needs of a StepRunner. `step()` moves one body on; `next_due()` says when one can."""
 
     def __init__(
-        self, clock: Clock, holdings: Holdings, ledger: Ledger, shard: str, box: SimBox, steps: int = 1000
+        self,
+        clock: Clock,
+        holdings: Holdings,
+        ledger: Ledger,
+        shard: str,
+        box: SimBox,
+        steps: int = 1000,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._clock = clock
         self._ledger = ledger
         self._shard = shard
@@ -200,6 +209,8 @@ class SimRunner:
             body.deadline = self._clock.monotonic() + timeout
             context = msgspec.structs.replace(context, deadline=body.deadline)
         body.context.run(running_step.set, context)
+        if self._tracing is not None:
+            body.context.run(self._tracing.enter, context)
         run = Run(
             context.execution_id,
             context.path,

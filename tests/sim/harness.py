@@ -24,6 +24,7 @@ from sim.clocks import WorldsClock
 from sim.dying import ShardDied, SimBox
 from sim.entries import command_entry
 from sim.journal import Journal, Judge, Sent, SimLink, Weather
+from sim.looks import Looks
 
 from stepwell.actors import messages as m
 from stepwell.actors.bus import Bus
@@ -46,18 +47,16 @@ from stepwell.actors.seqs import SeqBook
 from stepwell.actors.shard import Shard
 from stepwell.actors.store_events import StoreEvent
 from stepwell.actors.supervisor import Supervisor
+from stepwell.actors.tracing import Tracing
 from stepwell.client.starting import input_hash
 from stepwell.core.events import Event
 from stepwell.core.formats import FORMAT
 from stepwell.core.limits import Limits
 from stepwell.core.ownership import worker_of
-from stepwell.core.records import Meta, Outcome, decode_outcome, encode
+from stepwell.core.records import Meta, encode
 from stepwell.core.status import TERMINAL
-from stepwell.core.view import view
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
-from stepwell.store import letters, queries
-from stepwell.store.catalog import Catalog
 from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
 from stepwell.store.leases import LeaseStore
@@ -80,7 +79,7 @@ LONG_TTL_MS = 10_000_000_000
 LONG_RENEW_SECONDS = 1_000_000.0
 
 
-class World:
+class World(Looks):
     """Everything that outlives a shard."""
 
     audit: Audit
@@ -109,6 +108,7 @@ class World:
         self.random = None if seed is None else random.Random(seed)
         self.hurried: set[str] = set()  # executions whose backoffs somebody may have ended by hand
         self.checks: list[Callable[[], None]] = []
+        self.tracing: Callable[[str], Tracing] | None = None  # who makes the spans of a shard
         self.offers: list[dict[str, Any]] = []  # heartbeats of workers elsewhere
         self.lease_ttl_ms = LONG_TTL_MS
         self.renew_seconds = LONG_RENEW_SECONDS
@@ -179,12 +179,12 @@ class World:
 
     # What clients do.
 
-    def start(self, flow: FlowLike | str, execution_id: str, **given: Any) -> Reply:
+    def start(self, flow: FlowLike | str, execution_id: str, trace: str = "", **given: Any) -> Reply:
         name = flow if isinstance(flow, str) else flow.name
         raw = msgspec.json.encode(given)
         now = self.clock.now_ms()
         hashed = input_hash(name, raw)
-        fields = [("meta", encode(Meta(name, now, hashed))), ("input", raw)]
+        fields = [("meta", encode(Meta(name, now, hashed, trace=trace))), ("input", raw)]
         (reply,) = self._link.execute([Create(execution_id, name, hashed, now, fields)])
         return reply
 
@@ -207,51 +207,6 @@ class World:
 
     def signal(self, execution_id: str, name: str, payload: object = None) -> str:
         return self.send("signal", execution_id, {"name": name, "payload": payload})
-
-    def outcome(self, execution_id: str, command_id: str) -> Outcome | None:
-        partition = self.keys.partition_of(execution_id)
-        query = queries.outcome(self.keys, partition, command_id)
-        found = query.parse(self._link.call(query.commands))
-        return None if found is None else decode_outcome(found.outcome)
-
-    def row(self, execution_id: str) -> dict[str, bytes]:
-        query = queries.row(self.keys, execution_id)
-        return query.parse(self._link.call(query.commands))
-
-    def show(self, execution_id: str) -> dict[str, Any]:
-        return view(execution_id, self.row(execution_id))
-
-    def status(self, execution_id: str) -> str:
-        return self.row(execution_id).get("status", b"").decode()
-
-    def statuses(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for part in self.keys.parts:
-            for status, key in part.by.items():
-                found.setdefault(status, []).extend(member.decode() for member in self.client.zrange(key, 0, -1))
-        return found
-
-    def inbox(self) -> list[dict[str, str]]:
-        return self.inbox_of(*range(self.keys.partitions))
-
-    def inbox_of(self, *partitions: int) -> list[dict[str, str]]:
-        store = InboxStore(self.client, self.keys, self.scripts)
-        return [
-            {name: value.decode(errors="replace") for name, value in entry.fields.items()}
-            for entry in store.read(dict.fromkeys(partitions, "0-0"), None, 100_000)
-        ]
-
-    def dead_letters(self) -> list[dict[str, str]]:
-        return [
-            {"entry": letter.entry, "kind": letter.kind, "reason": letter.reason, "fields": str(letter.fields)}
-            for letter in Catalog(self.client, self.keys, self.scripts).dead(10_000)
-        ]
-
-    def replay_letters(self) -> None:
-        """Send all dead letters again, the oldest first."""
-        for letter in reversed(Catalog(self.client, self.keys, self.scripts).dead(10_000)):
-            query = letters.replay(self.keys, self.scripts, letter.source, letter.letter_id)
-            query.parse(self._link.call(query.commands))
 
     def ended(self, *execution_ids: str) -> bool:
         return all(self.status(each) in TERMINAL for each in execution_ids)
@@ -355,7 +310,8 @@ class SimShard:
         self.scheduler = VirtualScheduler(self.clock, seed, on_dead_letter=self._lost_mail, turns=self.box)
         self.holdings = Holdings(self.clock.monotonic)
         self.journal = Journal(world.connect(), world.keys, world.scripts, world.weather, world.sent)
-        self.runner = SimRunner(self.clock, self.holdings, world.ledger, self.name, self.box, limits.steps)
+        tracing = None if world.tracing is None else world.tracing(self.shard_id)
+        self.runner = SimRunner(self.clock, self.holdings, world.ledger, self.name, self.box, limits.steps, tracing)
         self.leases = self._build_leases()
         seqs = SeqBook(lambda partition: self.context.healer.tell(m.TailLost(partition)))
         self.mirror = Mirror(
@@ -367,15 +323,14 @@ class SimShard:
             failpoints,
             seqs.written,
         )
-        inbox_store = InboxStore(world.connect(), world.keys, world.scripts)
-        inbox_store._link = self._sim_link("inbox")
-        self.reader = InboxReader(inbox_store, self.holdings, self.clock, self._pause_reader, lambda: None)
+        self.reader = self._build_reader()
         self.context = Shard(
             clock=self.clock,
             keys=world.keys,
             secret=world.namespace.secret,
             registry=world.registry if flows is None else Registry(flows),
-            bus=Bus((world.events.append,)),
+            bus=Bus((world.events.append,), None if tracing is None else tracing.follow),
+            trace_flags=None if tracing is None else tracing.flags,
             holdings=self.holdings,
             mirror=self.mirror,
             runner=self.runner,  # type: ignore[arg-type]
@@ -392,6 +347,11 @@ class SimShard:
         self.leases.on_settled = lambda sent: self.context.healer.tell(m.Settled(sent))
         self.leases.on_gained = lambda grant: self.reader.gained(grant.partition)
         self.leases.on_lost = self.reader.lost
+
+    def _build_reader(self) -> InboxReader:
+        store = InboxStore(self.world.connect(), self.world.keys, self.world.scripts)
+        store._link = self._sim_link("inbox")
+        return InboxReader(store, self.holdings, self.clock, self._pause_reader, lambda: None)
 
     def _build_ingress(self) -> Ingress:
         link = self._sim_link("ingress")

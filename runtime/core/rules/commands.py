@@ -24,7 +24,7 @@ from stepwell.core.records import (
     decode_fact,
     encode,
 )
-from stepwell.core.rules.facts import Step, backoff_left, left_open, record, wait_ended, wind_up
+from stepwell.core.rules.facts import Step, backoff_left, left_open, record, step_cancelled, wait_ended, wind_up
 from stepwell.core.rules.life import wait_began
 from stepwell.core.rules.steps import resumed, start_retry
 from stepwell.core.status import (
@@ -147,7 +147,7 @@ def _retry_error(cp: Checkpoint, event: RetryAsked) -> Step:
             "the flow went on after that failure (compensated): a retry would undo what it did since;"
             " start a new execution",
         )
-    failures = (*cp.failures, error)[-FAILURES_KEPT:]
+    failures = (*cp.failures, replace(error, retried_at=event.now))[-FAILURES_KEPT:]
     effects: list[Effect] = [Erase("error"), Erase("ended_at"), Write("failures", encode(failures))]
     if cp.cancelling:
         effects.append(Erase("cancelling"))
@@ -242,7 +242,8 @@ def _cancel_undriven(cp: Checkpoint, now: int) -> Step:
     """Cancel where no flow code is in memory to be told: its cleanup does not run, and the row says so."""
     effects: list[Effect] = [Write("ended_at", str(now).encode())]
     effects += [Erase("p:" + path) for path in cp.open]
-    effects += [told for path, op in cp.open.items() if (told := _waits_no_more(cp, path, op, now)) is not None]
+    for path, op in cp.open.items():
+        effects += _waits_no_more(cp, path, op, now)
     effects += [Erase(f"s:{seq}") for seq in cp.signals]
     if cp.left or cp.failed_path:
         effects += [Erase("left"), Erase("failed")]
@@ -257,10 +258,11 @@ def _cancel_undriven(cp: Checkpoint, now: int) -> Step:
     return cp, [*effects, Emit(ended)]
 
 
-def _waits_no_more(cp: Checkpoint, path: str, op: OpenOp, now: int) -> Effect | None:
+def _waits_no_more(cp: Checkpoint, path: str, op: OpenOp, now: int) -> list[Effect]:
     if op.kind != STEP:
-        return wait_ended(cp, path, op, STEP_CANCELLED, now)
-    return backoff_left(cp, path, op, "cancel", now) if op.status == STEP_BACKOFF else None
+        return [wait_ended(cp, path, op, STEP_CANCELLED, now)]
+    ended = step_cancelled(cp, path, op, now)
+    return [backoff_left(cp, path, op, "cancel", now), ended] if op.status == STEP_BACKOFF else [ended]
 
 
 def _apply(cp: Checkpoint, event: Command, name: str, effects: list[Effect], reason: str = "") -> Step:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Raw
 from msgspec.structs import replace
 
@@ -139,8 +141,16 @@ def cancel_now(cp: Checkpoint, path: str, op: OpenOp, now: int, made: int | None
         following = done + 1 if op.kind == STEP else 0
         cp, more = leave(cp, path, op, op.status, done, following)
         effects += more
+    if op.kind == STEP and made is None:
+        effects.append(step_cancelled(cp, path, op, now))
     cp, more = record(cp, path, op, STEP_CANCELLED, now, cancel=True)
     return cp, effects + more
+
+
+def step_cancelled(cp: Checkpoint, path: str, op: OpenOp, now: int) -> Effect:
+    """Tell that a step ends without another attempt."""
+    why: Literal["cancel", "gather"] = "gather" if op.winding == "gather" else "cancel"
+    return Emit(events.StepCancelled(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, why, now))
 
 
 def fail(cp: Checkpoint, path: str, op: OpenOp, error: Failure, now: int, started_at: int | None) -> Step:

@@ -64,7 +64,9 @@ def failed(cp: Checkpoint, event: AttemptFailed) -> Step:
         return _back_off(cp, event, op)
     reason = "" if event.retryable else event.error.reason
     error = replace(event.error, reason=reason)
-    cp, effects = _log_attempt(cp, event.path, Attempt(op.attempt, event.now, error, event.started_at))
+    cp, effects = _log_attempt(
+        cp, event.path, Attempt(op.attempt, event.now, error, event.started_at, interruptions=op.interruptions)
+    )
     if event.retryable and not exhausted:
         cp, more = cancel_now(cp, event.path, op, event.now, made=op.attempt)
         return cp, [*effects, *more, _gave_up(cp, event.path, op, error, op.winding, event.now, event)]
@@ -186,7 +188,7 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
     delay_ms = math.ceil(delay * 1000)
     due_at = event.now + delay_ms
     last = op.budget_from + event.policy.max_attempts
-    attempt = Attempt(op.attempt, event.now, event.error, event.started_at, due_at, last)
+    attempt = Attempt(op.attempt, event.now, event.error, event.started_at, due_at, last, op.interruptions)
     cp, effects = _log_attempt(cp, event.path, attempt)
     waiting = replace(op, status=STEP_BACKOFF, attempt=op.attempt + 1, due_at=due_at, delay_ms=delay_ms, late_from=None)
     cp, more = reopen(cp, event.path, waiting)

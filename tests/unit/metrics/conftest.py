@@ -75,6 +75,7 @@ def one_of_each() -> list[events.Event]:
         events.BackoffResumed(*where, 700, 3, AT),
         events.RetryStarted(*where, 2, 3, AT),
         events.StepInterrupted(*where, 2, 1, AT),
+        events.StepCancelled(*where, 2, "gather", AT),
         events.ResultDropped("order-7", "checkout", "charge#2", 2, AT),
         events.WaitBegan("order-7", "checkout", "wait", "signal", AT, "approval", AT + 5000),
         events.WaitEnded("order-7", "checkout", "wait", "signal", "timed_out", 5000, AT, "approval"),

@@ -1,0 +1,71 @@
+"""A tracer provider of OpenTelemetry's SDK, set up by the standard variables. Loaded only where spans are made.
+
+Exporters are found by their entry points, as the SDK's own configuration finds them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Final
+
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+from stepwell.core.errors import UsageError
+from stepwell.core.messages import message_of
+from stepwell.core.redact import redact
+from stepwell.metrics.tracing import EXPORTERS, TraceSetup
+
+__all__ = ["exporters_of", "provider_of"]
+
+DELAY: Final = "OTEL_BSP_SCHEDULE_DELAY"
+DELAY_MS: Final = 1000.0  # a shard that is killed takes along what it has not exported yet
+SERVICE: Final = "stepwell"
+GROUP: Final = "opentelemetry_traces_exporter"
+PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+OTLP: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+
+
+def provider_of(setup: TraceSetup, environment: Mapping[str, str] = os.environ) -> TracerProvider:
+    """A provider whose spans go where the variables say (to a collector on this host, if they say nothing).
+
+    Raises:
+        UsageError: an exporter is not installed, or can't be made.
+    """
+    resource = Resource.create({"stepwell.worker": setup.worker, "service.instance.id": setup.shard})
+    if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: SERVICE}))
+    provider = TracerProvider(resource=resource)
+    delay = None if environment.get(DELAY) else DELAY_MS
+    for exporter in exporters_of(environment):
+        provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=delay))
+    return provider
+
+
+def exporters_of(environment: Mapping[str, str] = os.environ) -> list[SpanExporter]:
+    """What `OTEL_TRACES_EXPORTER` names, `otlp` by default."""
+    names = [name.strip() for name in (environment.get(EXPORTERS) or "otlp").split(",")]
+    return [_exporter(name, environment) for name in names if name and name != "none"]
+
+
+def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:
+    if name == "otlp":
+        protocol = next((environment[each] for each in PROTOCOLS if environment.get(each)), "http/protobuf")
+        if protocol not in OTLP:
+            raise UsageError(
+                f"no spans can be sent by the protocol {protocol!r}: {PROTOCOLS[1]} may be {', '.join(OTLP)}"
+            )
+        name = OTLP[protocol]
+    found = next(iter(entry_points(group=GROUP, name=name)), None)
+    if found is None:
+        package = f"opentelemetry-exporter-{name.replace('_', '-')}"
+        raise UsageError(f"spans are to be exported by {name!r}, which is not installed ({package}, perhaps)")
+    try:
+        made = found.load()()
+    except Exception as error:
+        raise UsageError(f"spans can't be exported by {name!r}: {redact(message_of(error))}") from error
+    assert isinstance(made, SpanExporter), f"{found.value} is no exporter of spans"
+    return made
