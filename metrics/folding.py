@@ -1,0 +1,59 @@
+"""Label values that are fit to be shown: of closed sets, cleaned, and of names from code no more than a page can bear."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from stepwell.metrics.instruments import OTHER, PAIRS_MAX, Instrument
+
+__all__ = ["VALUE_CHARS_MAX", "Names"]
+
+VALUE_CHARS_MAX: Final = 128
+_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class Names:
+    """Which names from code have series of their own. Beyond `limit` sets of them (pairs of flow and step; flows) new
+    ones count as `other`; one that was let in stays. One thread at a time."""
+
+    def __init__(self, limit: int = PAIRS_MAX) -> None:
+        self._limit = limit
+        self._known: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+
+    def fold(self, instrument: Instrument, values: tuple[str, ...]) -> tuple[str, ...]:
+        """The values as they are shown.
+
+        Raises:
+            ValueError: not one value for each label.
+        """
+        labels = instrument.labels
+        if len(values) != len(labels):
+            raise ValueError(f"{instrument.full_name} has the labels {[each.name for each in labels]}, got {values}")
+        folded = list(values)
+        open_names: list[str] = []
+        open_at: list[int] = []
+        for at, label in enumerate(labels):
+            if label.values is None:
+                folded[at] = _cleaned(values[at])
+                open_names.append(label.name)
+                open_at.append(at)
+            elif values[at] not in label.values:
+                folded[at] = OTHER
+        if open_at and not self._let_in(tuple(open_names), tuple(folded[at] for at in open_at)):
+            for at in open_at:
+                folded[at] = OTHER
+        return tuple(folded)
+
+    def _let_in(self, names: tuple[str, ...], values: tuple[str, ...]) -> bool:
+        known = self._known.setdefault(names, set())
+        if values in known:
+            return True
+        if len(known) >= self._limit:
+            return False
+        known.add(values)
+        return True
+
+
+def _cleaned(value: str) -> str:
+    return _UNFIT.sub("?", value)[:VALUE_CHARS_MAX]

@@ -1,0 +1,106 @@
+"""Where a sheet's segments lie: in memory, or in a file that outlives its process."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+from pathlib import Path
+from typing import Final, Protocol
+
+from stepwell.metrics.sheetlayout import HEADER_SIZE, MAGIC, SEGMENT_SIZE
+
+__all__ = ["FileSegments", "MemorySegments", "Segments", "make_file", "read_file"]
+
+_EMPTY: Final = bytes(SEGMENT_SIZE)
+_logger = logging.getLogger("stepwell.metrics")
+
+
+class Segments(Protocol):
+    """A sheet's memory."""
+
+    def grow(self) -> memoryview:
+        """One more segment: zeros, but for the header of the first."""
+        ...
+
+
+class MemorySegments:
+    """For one process."""
+
+    def __init__(self) -> None:
+        self._all: list[bytearray] = []
+
+    def grow(self) -> memoryview:
+        """One more segment."""
+        segment = bytearray(SEGMENT_SIZE)
+        if not self._all:
+            segment[: len(MAGIC)] = MAGIC
+        self._all.append(segment)
+        return memoryview(segment)
+
+    def read(self) -> bytes:
+        """All of it, as it is now. From any thread."""
+        return b"".join(self._all)
+
+
+class FileSegments:
+    """In an empty sheet's file. Where it can't grow, what does not fit is counted in vain: metrics stop no work."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._count = 0
+
+    def grow(self) -> memoryview:
+        """One more segment."""
+        at = self._count * SEGMENT_SIZE
+        try:
+            if at:
+                _write(self._fd, at, _EMPTY)
+            segment = mmap.mmap(self._fd, SEGMENT_SIZE, offset=at)
+        except OSError as error:
+            _logger.warning(
+                "metrics of this process are incomplete (%s: %s): make room there, or set TMPDIR, and restart the"
+                " worker",
+                self._path,
+                error.strerror,
+            )
+            return memoryview(bytearray(SEGMENT_SIZE))
+        self._count += 1
+        return memoryview(segment)
+
+
+def make_file(path: Path) -> int:
+    """An empty sheet in a new file at `path`, for one process to write; an older file there is replaced. A descriptor
+    to read it by, whatever becomes of its name.
+
+    Raises:
+        OSError: the file can't be made, or not in full.
+    """
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        # Written in full: a hole that a full disk can't fill would be a fatal signal later.
+        _write(fd, 0, MAGIC.ljust(HEADER_SIZE, b"\0").ljust(SEGMENT_SIZE, b"\0"))
+    except BaseException:
+        os.close(fd)
+        path.unlink(missing_ok=True)
+        raise
+    return fd
+
+
+def read_file(fd: int) -> bytes:
+    """All of a sheet's file: from the kernel's memory, whoever has written it and whether they live.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    return os.pread(fd, os.fstat(fd).st_size, 0)
+
+
+def _write(fd: int, at: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        written = os.pwrite(fd, left, at)
+        at += written
+        left = left[written:]

@@ -1,0 +1,122 @@
+"""Reads a sheet, whoever writes it and whether they live: definitions once, numbers each time."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stepwell.metrics.instruments import Instrument
+from stepwell.metrics.sheetlayout import (
+    BY_PRINT,
+    CELL,
+    HEADER_SIZE,
+    MAGIC,
+    MARK,
+    RECORD,
+    SEGMENT_SIZE,
+    SIZE,
+    SKIP,
+    cells_of,
+    check,
+    padded,
+)
+
+__all__ = ["ZERO_AT", "Mark", "Seen", "SheetReader"]
+
+ZERO_AT: Final = 1
+"""A number of every sheet that is always 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A series that the sheet defines; `at`: the place of its first number."""
+
+    instrument: Instrument
+    values: tuple[str, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An exemplar: the execution that was counted last in a bucket (0 for a counter), with the value and the second."""
+
+    execution: str
+    value: float
+    at: float
+
+
+class SheetReader:
+    """`read` gives the sheet's bytes as they are now. A record that is not whole is not there (yet)."""
+
+    def __init__(self, read: Callable[[], bytes]) -> None:
+        self._read = read
+        self._raw = bytes(SEGMENT_SIZE)
+        self._at = HEADER_SIZE
+        self._all: list[Seen | None] = []
+        self._marks: list[tuple[int, int, int]] = []
+        self.series: list[Seen] = []
+        """All that were found by now; it only grows."""
+
+    def look(self) -> Sequence[float]:
+        """Read it: its numbers, by place. What can't be read, or is shorter than before, leaves what was known."""
+        try:
+            raw = self._read()
+        except OSError:
+            raw = b""
+        if len(raw) >= len(self._raw) and raw.startswith(MAGIC):
+            self._raw = raw
+        self._find()
+        return memoryview(self._raw)[: len(self._raw) // CELL * CELL].cast("d")
+
+    def marks(self) -> dict[tuple[Instrument, tuple[str, ...]], dict[int, Mark]]:
+        """Exemplars, as they were at the last look, by series and bucket."""
+        found: dict[tuple[Instrument, tuple[str, ...]], dict[int, Mark]] = {}
+        for subject, bucket, at in self._marks:
+            series = self._all[subject] if subject < len(self._all) else None
+            checksum, size, value, seconds, name = MARK.unpack_from(self._raw, at)
+            cell = memoryview(self._raw)[at + SIZE.size : at + MARK.size]
+            if series is not None and size and zlib.crc32(cell) == checksum:
+                execution = name[:size].decode(errors="replace")
+                found.setdefault((series.instrument, series.values), {})[bucket] = Mark(execution, value, seconds)
+        return found
+
+    def _find(self) -> None:
+        """Definitions that are new."""
+        raw = self._raw
+        while True:
+            left = SEGMENT_SIZE - self._at % SEGMENT_SIZE
+            if self._at + left > len(raw):
+                return
+            if left < RECORD.size:
+                self._at += left
+                continue
+            size, text_size, bucket, checksum, subject = RECORD.unpack_from(raw, self._at)
+            if size == SKIP:
+                self._at += left
+                continue
+            if not RECORD.size <= size <= left or RECORD.size + text_size > size:
+                return
+            text = raw[self._at + RECORD.size : self._at + RECORD.size + text_size]
+            if check(text, bucket, subject) != checksum:
+                return
+            cells_at = self._at + RECORD.size + padded(text_size)
+            if bucket:
+                self._marks.append((subject, bucket - 1, cells_at))
+            else:
+                self._defined(text, subject, cells_at, self._at + size)
+            self._at += size
+
+    def _defined(self, text: bytes, subject: int, cells_at: int, end: int) -> None:
+        instrument = BY_PRINT.get(subject)
+        values = tuple(text.decode(errors="replace").split("\0")) if instrument and instrument.labels else ()
+        fits = (
+            instrument is not None
+            and len(values) == len(instrument.labels)
+            and cells_at + cells_of(instrument) * CELL <= end
+        )
+        seen = Seen(instrument, values, cells_at // CELL) if instrument is not None and fits else None
+        self._all.append(seen)
+        if seen is not None:
+            self.series.append(seen)

@@ -1,0 +1,194 @@
+"""Numbers of many sheets as one: totals outlive the processes that counted them, and series don't multiply.
+
+Sheets come and go at *places* (a shard's index). What a process that is gone had counted stays in its place's base, and
+its successor's numbers are added to that; what is a level goes with it. A place's sum is the same before and after its
+process' end is noted, to the last bit, and places are added in one order: so no total ever goes down.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import add, itemgetter
+from typing import Final, NamedTuple
+
+from stepwell.metrics.folding import Names
+from stepwell.metrics.instruments import Instrument, Kind, Together
+from stepwell.metrics.sheetlayout import cells_of
+from stepwell.metrics.sheetreader import ZERO_AT, Mark, Seen, SheetReader
+
+__all__ = ["Row", "Taken", "Totals"]
+
+
+class Row(NamedTuple):
+    """A counter's or a histogram's series among the totals: its numbers lie at `start`, `cells_of(instrument)` many."""
+
+    instrument: Instrument
+    values: tuple[str, ...]
+    start: int
+
+
+Key = tuple[Instrument, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """All numbers at one moment.
+
+    Attributes:
+        rows: counters and histograms, in the order in which they were first seen; the list only ever grows.
+        numbers: theirs.
+        levels: gauges that have a value, by instrument and label values (with `shard` at the end where shards are told
+            apart).
+        marks: exemplars, by series and bucket; of several shards, the newest.
+    """
+
+    rows: Sequence[Row]
+    numbers: Sequence[float]
+    levels: dict[Instrument, dict[tuple[str, ...], float]]
+    marks: dict[Key, dict[int, Mark]]
+
+
+_TOGETHER: Final[dict[Together, Callable[[float, float], float]]] = {
+    Together.SUM: add,
+    Together.GREATEST: max,
+    Together.LEAST: min,
+}
+
+
+@dataclass(slots=True)
+class _Place:
+    """One shard's: the sum of all processes that ended there, and the sheet of the present one.
+
+    `picks` are the places of the totals' numbers in the sheet, one for each; `more` are series that count for the same
+    total as another one of the sheet, as both are `other` here: start, place, size.
+    """
+
+    base: array[float] = field(default_factory=lambda: array("d", (0.0, 0.0)))
+    reader: SheetReader | None = None
+    known: int = 0
+    picks: list[int] = field(default_factory=list)
+    pick: Callable[[Sequence[float]], tuple[float, ...]] | None = None
+    more: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+class Totals:
+    """May be used from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names = Names()
+        self._places: dict[int, _Place] = {}
+        self._rows: list[Row] = []
+        self._starts: dict[Key, int] = {}
+        # Two zeros, as `itemgetter` gives no tuple of less than two.
+        self._size = 2
+
+    def attach(self, place: int, read: Callable[[], bytes]) -> None:
+        """A process writes a new sheet at that place; what the one before had counted stays."""
+        with self._lock:
+            self._fold(place)
+            self._places.setdefault(place, _Place()).reader = SheetReader(read)
+
+    def end(self, place: int) -> None:
+        """The process of that place has ended: nobody writes its sheet any more, and its file may go."""
+        with self._lock:
+            self._fold(place)
+
+    def take(self) -> Taken:
+        """All numbers as they are now."""
+        with self._lock:
+            numbers: Sequence[float] = array("d", bytes(8 * self._size))
+            looks = [(index, place, self._look(place)) for index, place in sorted(self._places.items())]
+            for _, place, seen in looks:
+                numbers = list(map(add, self._padded(numbers), self._sum(place, seen)))
+            levels = self._levels([(index, place.reader, seen) for index, place, seen in looks])
+            marks = self._marks(place.reader for _, place, _ in looks)
+            return Taken(self._rows, self._padded(numbers), levels, marks)
+
+    def _fold(self, index: int) -> None:
+        place = self._places.get(index)
+        if place is not None and place.reader is not None:
+            place.base = array("d", self._sum(place, self._look(place)))
+            place.reader, place.pick = None, None
+            place.picks, place.more, place.known = [], [], 0
+
+    def _look(self, place: _Place) -> Sequence[float]:
+        reader = place.reader
+        if reader is None:
+            return ()
+        numbers = reader.look()
+        fresh = reader.series[place.known :]
+        place.known += len(fresh)
+        for seen in fresh:
+            if seen.instrument.kind is not Kind.GAUGE:
+                start = self._start(seen)
+                size = cells_of(seen.instrument)
+                if len(place.picks) < self._size:
+                    place.picks += [ZERO_AT] * (self._size - len(place.picks))
+                if place.picks[start] == ZERO_AT:
+                    place.picks[start : start + size] = range(seen.at, seen.at + size)
+                    place.pick = None
+                else:
+                    place.more.append((start, seen.at, size))
+        return numbers
+
+    def _start(self, seen: Seen) -> int:
+        values = self._names.fold(seen.instrument, seen.values)
+        key = (seen.instrument, values)
+        start = self._starts.get(key)
+        if start is None:
+            start = self._starts[key] = self._size
+            self._rows.append(Row(seen.instrument, values, start))
+            self._size += cells_of(seen.instrument)
+        return start
+
+    def _sum(self, place: _Place, seen: Sequence[float]) -> Iterable[float]:
+        """What was ever counted there."""
+        base = self._padded(place.base)
+        if place.reader is None:
+            return base
+        if place.pick is None or len(place.picks) < self._size:
+            place.picks += [ZERO_AT] * (self._size - len(place.picks))
+            place.pick = itemgetter(*place.picks)
+        numbers = map(add, base, place.pick(seen))
+        if not place.more:
+            return numbers
+        summed = list(numbers)
+        for start, at, size in place.more:
+            summed[start : start + size] = map(add, summed[start : start + size], seen[at : at + size])
+        return summed
+
+    def _padded(self, numbers: Sequence[float]) -> Sequence[float]:
+        missing = self._size - len(numbers)
+        return array("d", [*numbers, *[0.0] * missing]) if missing else numbers
+
+    def _levels(
+        self, looks: Iterable[tuple[int, SheetReader | None, Sequence[float]]]
+    ) -> dict[Instrument, dict[tuple[str, ...], float]]:
+        levels: dict[Instrument, dict[tuple[str, ...], float]] = {}
+        for index, reader, numbers in looks:
+            for seen in () if reader is None else reader.series:
+                if seen.instrument.kind is not Kind.GAUGE or math.isnan(value := numbers[seen.at]):
+                    continue
+                of = levels.setdefault(seen.instrument, {})
+                values = self._names.fold(seen.instrument, seen.values)
+                together = _TOGETHER.get(seen.instrument.together)
+                if together is None:
+                    of[*values, str(index)] = value
+                else:
+                    of[values] = together(of[values], value) if values in of else value
+        return levels
+
+    def _marks(self, readers: Iterable[SheetReader | None]) -> dict[Key, dict[int, Mark]]:
+        marks: dict[Key, dict[int, Mark]] = {}
+        for reader in readers:
+            for key, buckets in ({} if reader is None else reader.marks()).items():
+                of = marks.setdefault(key, {})
+                for bucket, mark in buckets.items():
+                    if bucket not in of or of[bucket].at < mark.at:
+                        of[bucket] = mark
+        return marks
