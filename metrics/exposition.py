@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 
-from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
-
 from stepwell.core.errors import UsageError
 from stepwell.core.messages import message_of
+from stepwell.metrics.scraping import Answer, Scrapes
 
 __all__ = ["Exposition", "no_problem"]
 
@@ -41,7 +38,7 @@ class Exposition:
     """The HTTP endpoint of a worker.
 
     Args:
-        registry: what `/metrics` shows.
+        scrapes: what `/metrics` shows.
         alive: probe behind `/healthz`: should the process be left running?
         ready: probe behind `/readyz`: does it take work (store connected, leases held)?
         port: TCP port; 0 takes any free one.
@@ -50,14 +47,14 @@ class Exposition:
 
     def __init__(
         self,
-        registry: CollectorRegistry,
+        scrapes: Scrapes,
         *,
         alive: Probe = no_problem,
         ready: Probe = no_problem,
         port: int = 0,
         host: str = "0.0.0.0",
     ) -> None:
-        self._pages = _Pages(registry, alive, ready)
+        self._pages = _Pages(scrapes, alive, ready)
         self._address = (host, port)
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -99,23 +96,22 @@ class Exposition:
 
 
 class _Pages:
-    """What each path answers: status, content type, body."""
+    """What each path answers."""
 
-    def __init__(self, registry: CollectorRegistry, alive: Probe, ready: Probe) -> None:
-        self._collector = _WithoutCreated(registry)
+    def __init__(self, scrapes: Scrapes, alive: Probe, ready: Probe) -> None:
+        self._scrapes = scrapes
         self._probes = {"/healthz": alive, "/readyz": ready}
 
-    def answer(self, path: str, accept: str) -> tuple[HTTPStatus, str, bytes]:
-        """The page at `path`; `accept` is the request's Accept header."""
+    def answer(self, path: str, accept: str, accept_encoding: str) -> tuple[HTTPStatus, Answer]:
+        """The page at `path`; the others are headers of the request."""
         if path == "/metrics":
-            encode, content_type = choose_encoder(accept)
-            return HTTPStatus.OK, content_type, encode(self._collector)
+            return HTTPStatus.OK, self._scrapes.answer(accept, accept_encoding)
         probe = self._probes.get(path)
         if probe is not None:
             problem = _ask(probe)
             status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
-            return status, PLAIN, f"{problem or 'ok'}\n".encode()
-        return HTTPStatus.NOT_FOUND, PLAIN, b"there are /metrics, /healthz and /readyz\n"
+            return status, Answer(PLAIN, "", f"{problem or 'ok'}\n".encode())
+        return HTTPStatus.NOT_FOUND, Answer(PLAIN, "", b"there are /metrics, /healthz and /readyz\n")
 
 
 def _ask(probe: Probe) -> str:
@@ -124,18 +120,6 @@ def _ask(probe: Probe) -> str:
     except Exception as error:
         _logger.exception("a probe failed")
         return f"the probe itself failed: {type(error).__name__}"
-
-
-class _WithoutCreated(Collector):
-    """The registry without the `_created` series, which would double what every scrape carries."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def collect(self) -> Iterable[Metric]:
-        for family in self._registry.collect():
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-            yield family
 
 
 class _Server(ThreadingHTTPServer):
@@ -169,13 +153,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, with_body: bool) -> None:
         assert isinstance(self.server, _Server)
         path = self.path.partition("?")[0]
-        status, content_type, body = self.server.pages.answer(path, self.headers.get("Accept", ""))
+        headers = self.headers
+        status, answer = self.server.pages.answer(path, headers.get("Accept", ""), headers.get("Accept-Encoding", ""))
         self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", answer.content_type)
+        if answer.encoding:
+            self.send_header("Content-Encoding", answer.encoding)
+        if path == "/metrics":
+            self.send_header("Vary", "Accept, Accept-Encoding")
+        self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         if with_body:
-            self.wfile.write(body)
+            self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: object) -> None:
         _logger.debug("%s: %s", self.address_string(), format % args)

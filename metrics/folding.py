@@ -1,4 +1,4 @@
-"""Label values that are fit to be shown: of closed sets, cleaned, and of names from code no more than a page can bear."""
+"""Label values that are fit to be shown: of closed sets, cleaned, and of names from code not more than a page bears."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stepwell.core.vitals import STEPS_MAX, Rates, StepTimes, Work
-from stepwell.metrics.names import STEP_SECONDS, Metrics
+from stepwell.metrics.instruments import RETRY_LATENESS, STEP_ATTEMPTS, STEP_DURATION
+from stepwell.metrics.sheet import Sheet
 
 __all__ = ["RATE_SECONDS", "WINDOW_SECONDS", "Durations", "Recent", "Totals", "totals_of"]
 
@@ -42,17 +43,18 @@ class Totals:
     durations: Mapping[Pair, Durations] = field(default_factory=dict)
 
 
-def totals_of(metrics: Metrics) -> Totals:
-    """What the metrics of a shard have counted by now."""
-    ended = {"completed": 0, "failed": 0}
-    for (_, _, outcome), count in metrics.attempts.series.items():
-        ended[outcome] += count.value
+def totals_of(sheet: Sheet) -> Totals:
+    """What a shard has counted by now."""
+    ended = {"ok": 0, "retryable": 0, "terminal": 0, "timeout": 0, "interrupted": 0}
+    for (_, _, outcome), count in sheet.counts_of(STEP_ATTEMPTS).items():
+        ended[outcome] += int(count)
     durations = {
-        (flow, step): Durations(spread.counts.copy(), spread.sum)
-        for (flow, step), spread in metrics.step_duration.series.items()
+        (flow, step): Durations([int(each) for each in counts], seconds)
+        for (flow, step), (counts, seconds) in sheet.spreads_of(STEP_DURATION).items()
     }
-    retries = sum(count.value for count in metrics.retries.series.values())
-    return Totals(ended["completed"], ended["failed"], retries, STEP_SECONDS, durations)
+    failures = ended["retryable"] + ended["terminal"] + ended["timeout"]
+    retries = sum(int(sum(counts)) for counts, _ in sheet.spreads_of(RETRY_LATENESS).values())
+    return Totals(ended["ok"], failures, retries, STEP_DURATION.bounds, durations)
 
 
 class Recent:

@@ -33,7 +33,9 @@ class Page:
         self._openmetrics = openmetrics
         self._known = 0
         self._families = {
-            instrument: _Family(instrument, openmetrics) for instrument in INSTRUMENTS if instrument.kind is not Kind.GAUGE
+            instrument: _Family(instrument, openmetrics)
+            for instrument in INSTRUMENTS
+            if instrument.kind is not Kind.GAUGE
         }
 
     @property
@@ -182,5 +184,3 @@ def samples_of(taken: Taken) -> Iterable[tuple[str, dict[str, str], float]]:
     for instrument, levels in taken.levels.items():
         for values, level in levels.items():
             yield instrument.full_name, dict(zip(_label_names(instrument), values, strict=True)), level
-
-

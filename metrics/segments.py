@@ -10,13 +10,25 @@ from typing import Final, Protocol
 
 from stepwell.metrics.sheetlayout import HEADER_SIZE, MAGIC, SEGMENT_SIZE
 
-__all__ = ["FileSegments", "MemorySegments", "Segments", "make_file", "read_file"]
+__all__ = ["FileSegments", "MemorySegments", "Segments", "SheetFile", "Source"]
 
 _EMPTY: Final = bytes(SEGMENT_SIZE)
 _logger = logging.getLogger("stepwell.metrics")
 
 
-class Segments(Protocol):
+class Source(Protocol):
+    """A sheet for those who read it."""
+
+    def read(self) -> bytes:
+        """All of it, as it is now; OSError where it can't be read."""
+        ...
+
+    def close(self) -> None:
+        """Nobody reads it any more."""
+        ...
+
+
+class Segments(Source, Protocol):
     """A sheet's memory."""
 
     def grow(self) -> memoryview:
@@ -41,6 +53,9 @@ class MemorySegments:
     def read(self) -> bytes:
         """All of it, as it is now. From any thread."""
         return b"".join(self._all)
+
+    def close(self) -> None:
+        """Nothing has to be closed."""
 
 
 class FileSegments:
@@ -69,32 +84,50 @@ class FileSegments:
         self._count += 1
         return memoryview(segment)
 
+    def read(self) -> bytes:
+        """All of it, as it is now; OSError where it can't be read."""
+        return _read(self._fd)
 
-def make_file(path: Path) -> int:
-    """An empty sheet in a new file at `path`, for one process to write; an older file there is replaced. A descriptor
-    to read it by, whatever becomes of its name.
+    def close(self) -> None:
+        """It stays as it is: whoever made the file removes it."""
+
+
+class SheetFile:
+    """An empty sheet in a new file at `path`, for one process to write (`Sheet.open`); an older file there is replaced.
+    It can be read as long as it is not closed, whatever becomes of its name and of its writer.
 
     Raises:
         OSError: the file can't be made, or not in full.
     """
-    path.unlink(missing_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        # Written in full: a hole that a full disk can't fill would be a fatal signal later.
-        _write(fd, 0, MAGIC.ljust(HEADER_SIZE, b"\0").ljust(SEGMENT_SIZE, b"\0"))
-    except BaseException:
-        os.close(fd)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
         path.unlink(missing_ok=True)
-        raise
-    return fd
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            # Written in full: a hole that a full disk can't fill would be a fatal signal later.
+            _write(self._fd, 0, MAGIC.ljust(HEADER_SIZE, b"\0").ljust(SEGMENT_SIZE, b"\0"))
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self) -> bytes:
+        """All of it, as it is now, from the kernel's memory.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        return _read(self._fd)
+
+    def close(self) -> None:
+        """Remove it. Closing twice is harmless."""
+        if self._fd >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
 
 
-def read_file(fd: int) -> bytes:
-    """All of a sheet's file: from the kernel's memory, whoever has written it and whether they live.
-
-    Raises:
-        OSError: it can't be read.
-    """
+def _read(fd: int) -> bytes:
     return os.pread(fd, os.fstat(fd).st_size, 0)
 
 

@@ -6,23 +6,20 @@ What was counted before a SIGKILL is in the sheet, and whoever reads it asks and
 from __future__ import annotations
 
 import math
-import os
 import threading
-import zlib
-from bisect import bisect_left
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import Final, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.core.clock import Clock
 from stepwell.metrics.folding import Names
 from stepwell.metrics.instruments import Instrument, Kind
-from stepwell.metrics.segments import FileSegments, MemorySegments, Segments, make_file
+from stepwell.metrics.segments import FileSegments, MemorySegments, Segments, Source
+from stepwell.metrics.series import Count, Level, Marks, SharedCount, SharedSpread, Spread
 from stepwell.metrics.sheetlayout import (
     CELL,
     HEADER_SIZE,
-    MARK,
     MARK_SIZE,
     PRINTS,
     RECORD,
@@ -35,138 +32,6 @@ from stepwell.metrics.sheetlayout import (
 )
 
 __all__ = ["Count", "Level", "SharedCount", "SharedSpread", "Sheet", "Spread"]
-
-MARK_SECONDS: Final = 0.1
-"""An exemplar stays for so long at least: in a storm the newest ones are not worth their writing."""
-ID_BYTES_MAX: Final = 128
-
-
-class Count:
-    """One series of a counter. For one thread: the one that counts.
-
-    The hottest paths may write `count.numbers[count.at] += 1` themselves, which saves the call.
-    """
-
-    __slots__ = ("_marks", "at", "numbers")
-
-    def __init__(self, numbers: memoryview, at: int, marks: Marks | None) -> None:
-        self.numbers = numbers
-        self.at = at
-        self._marks = marks
-
-    def inc(self, n: float = 1, execution: str = "") -> None:
-        """So many more. `execution`: the id to remember it by, where the instrument has exemplars."""
-        self.numbers[self.at] += n
-        if execution and self._marks is not None:
-            self._marks.mark(0, n, execution)
-
-
-class Spread:
-    """One series of a histogram. For one thread: the one that observes.
-
-    Exemplars are kept for the upper half of the buckets: those of what was slow, or took many.
-    """
-
-    __slots__ = ("_bounds", "_marks", "_sum_at", "at", "numbers")
-
-    def __init__(self, numbers: memoryview, at: int, marks: Marks | None, bounds: tuple[float, ...]) -> None:
-        self.numbers = numbers
-        self.at = at
-        self._marks = marks
-        self._bounds = bounds
-        self._sum_at = at + len(bounds) + 1
-
-    def observe(self, value: float, execution: str = "") -> None:
-        """Count a value; a bucket holds what equals its bound."""
-        numbers = self.numbers
-        bucket = bisect_left(self._bounds, value)
-        numbers[self.at + bucket] += 1
-        numbers[self._sum_at] += value
-        if execution and self._marks is not None and bucket * 2 >= len(self._bounds):
-            self._marks.mark(bucket, value, execution)
-
-
-class Level:
-    """One series of a gauge; absent until it is set. From any thread: the last one wins."""
-
-    __slots__ = ("at", "numbers")
-
-    def __init__(self, numbers: memoryview, at: int) -> None:
-        self.numbers = numbers
-        self.at = at
-
-    def set(self, value: float) -> None:
-        """It is so much now."""
-        self.numbers[self.at] = value
-
-    def clear(self) -> None:
-        """There is no value any more."""
-        self.numbers[self.at] = math.nan
-
-
-class SharedCount:
-    """A `Count` for any thread, at the price of a lock."""
-
-    __slots__ = ("_count", "_lock")
-
-    def __init__(self, count: Count, lock: threading.Lock) -> None:
-        self._count = count
-        self._lock = lock
-
-    def inc(self, n: float = 1, execution: str = "") -> None:
-        """So many more."""
-        with self._lock:
-            self._count.inc(n, execution)
-
-    def reach(self, total: float) -> None:
-        """It has counted so much by now, if that is more than it had: for what something else counts."""
-        with self._lock:
-            numbers, at = self._count.numbers, self._count.at
-            numbers[at] = max(numbers[at], total)
-
-
-class SharedSpread:
-    """A `Spread` for any thread, at the price of a lock."""
-
-    __slots__ = ("_lock", "_spread")
-
-    def __init__(self, spread: Spread, lock: threading.Lock) -> None:
-        self._spread = spread
-        self._lock = lock
-
-    def observe(self, value: float, execution: str = "") -> None:
-        """Count a value."""
-        with self._lock:
-            self._spread.observe(value, execution)
-
-
-class Marks:
-    """The exemplars of one series: which execution was counted last there. A cell is made when it is first needed."""
-
-    __slots__ = ("_cells", "_clock", "_make")
-
-    def __init__(self, make: Callable[[int], memoryview], clock: Clock) -> None:
-        self._make = make
-        self._clock = clock
-        self._cells: dict[int, tuple[memoryview, float]] = {}
-
-    def mark(self, bucket: int, value: float, execution: str) -> None:
-        """Remember it, unless the one before is still new."""
-        now = self._clock.monotonic()
-        known = self._cells.get(bucket)
-        if known is None:
-            cell = self._make(bucket)
-        else:
-            cell, before = known
-            if now - before < MARK_SECONDS:
-                return
-        self._cells[bucket] = (cell, now)
-        name = execution.encode(errors="replace")
-        if len(name) > ID_BYTES_MAX:
-            return
-        raw = MARK.pack(0, len(name), value, self._clock.now_ms() / 1000, name)
-        cell[:MARK_SIZE] = SIZE.pack(zlib.crc32(memoryview(raw)[SIZE.size :])) + raw[SIZE.size :]
-
 
 S = TypeVar("S")
 
@@ -203,18 +68,8 @@ class Sheet:
         self._shared_spreads: _Shelf[SharedSpread] = _Shelf(Kind.HISTOGRAM)
 
     @classmethod
-    def create(cls, path: Path, clock: Clock | None = None) -> Self:
-        """An empty sheet in a new file; an older one there is replaced. `read_file` reads it.
-
-        Raises:
-            OSError: the file can't be made.
-        """
-        os.close(make_file(path))
-        return cls.open(path, clock)
-
-    @classmethod
     def open(cls, path: Path, clock: Clock | None = None) -> Self:
-        """The sheet that was made at `path` for this process.
+        """The sheet that was made at `path` (`SheetFile`) for this process.
 
         Raises:
             OSError: there is none.
@@ -227,8 +82,8 @@ class Sheet:
         return cls(MemorySegments(), clock)
 
     @property
-    def segments(self) -> Segments:
-        """Where it lies."""
+    def source(self) -> Source:
+        """To read it by, in this process."""
         return self._segments
 
     def count(self, instrument: Instrument, *values: str) -> Count:
@@ -272,6 +127,21 @@ class Sheet:
         found = self._levels.known.get((id(instrument), values))
         return found or self._series(self._levels, instrument, values, self._new_level, ())
 
+    def counts_of(self, instrument: Instrument) -> dict[tuple[str, ...], float]:
+        """What a counter's series for one thread have counted, by label values. From any thread."""
+        known = self._counts.known.copy()
+        return {values: c.numbers[c.at] for (of, values), c in known.items() if of == id(instrument)}
+
+    def spreads_of(self, instrument: Instrument) -> dict[tuple[str, ...], tuple[list[float], float]]:
+        """The same of a histogram: how many values lie in each bucket, and their sum."""
+        size = len(instrument.bounds) + 1
+        found: dict[tuple[str, ...], tuple[list[float], float]] = {}
+        for (of, values), spread in self._spreads.known.copy().items():
+            if of == id(instrument):
+                numbers = [spread.numbers[at] for at in range(spread.at, spread.at + size + 1)]
+                found[values] = (numbers[:-1], numbers[-1])
+        return found
+
     def _series(
         self,
         shelf: _Shelf[S],
@@ -306,7 +176,7 @@ class Sheet:
 
     def _define(
         self, instrument: Instrument, values: tuple[str, ...], first: float
-    ) -> tuple[memoryview, int, Marks | None]:
+    ) -> tuple[memoryview[float], int, Marks | None]:
         number = self._made
         text = "\0".join(values).encode()
         start = self._append(text, 0, PRINTS[id(instrument)], cells_of(instrument) * CELL, first)

@@ -37,7 +37,7 @@ HEADER_SIZE: Final = 64
 MAGIC: Final = b"SWSHEET1"
 CELL: Final = 8
 
-# size; length of the text; series: 0, mark: 1 + its bucket; checksum; series: its instrument, mark: number of its series
+# size; length of the text; a series: 0, a mark: 1 + its bucket; checksum; instrument of a series, or series of a mark
 RECORD: Final = struct.Struct("<IHHII")
 SIZE: Final = struct.Struct("<I")
 SKIP: Final = 0xFFFFFFFF

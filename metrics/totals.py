@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from stepwell.metrics.folding import Names
 from stepwell.metrics.instruments import Instrument, Kind, Together
+from stepwell.metrics.segments import Source
 from stepwell.metrics.sheetlayout import cells_of
 from stepwell.metrics.sheetreader import ZERO_AT, Mark, Seen, SheetReader
 
@@ -68,6 +69,7 @@ class _Place:
     """
 
     base: array[float] = field(default_factory=lambda: array("d", (0.0, 0.0)))
+    source: Source | None = None
     reader: SheetReader | None = None
     known: int = 0
     picks: list[int] = field(default_factory=list)
@@ -87,14 +89,15 @@ class Totals:
         # Two zeros, as `itemgetter` gives no tuple of less than two.
         self._size = 2
 
-    def attach(self, place: int, read: Callable[[], bytes]) -> None:
+    def attach(self, place: int, source: Source) -> None:
         """A process writes a new sheet at that place; what the one before had counted stays."""
         with self._lock:
             self._fold(place)
-            self._places.setdefault(place, _Place()).reader = SheetReader(read)
+            of = self._places.setdefault(place, _Place())
+            of.source, of.reader = source, SheetReader(source.read)
 
     def end(self, place: int) -> None:
-        """The process of that place has ended: nobody writes its sheet any more, and its file may go."""
+        """The process of that place has ended, so that nobody writes its sheet any more; the sheet is closed."""
         with self._lock:
             self._fold(place)
 
@@ -111,9 +114,10 @@ class Totals:
 
     def _fold(self, index: int) -> None:
         place = self._places.get(index)
-        if place is not None and place.reader is not None:
+        if place is not None and place.source is not None:
             place.base = array("d", self._sum(place, self._look(place)))
-            place.reader, place.pick = None, None
+            place.source.close()
+            place.source, place.reader, place.pick = None, None, None
             place.picks, place.more, place.known = [], [], 0
 
     def _look(self, place: _Place) -> Sequence[float]:

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
-from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from stepwell.metrics.instruments import BUILD, SHARD_RESTARTS, SHARDS
+from stepwell.metrics.sheet import Sheet
 
-from stepwell.metrics.names import one_of
+__all__ = ["SHARD_STATES", "WorkerMetrics", "own_build"]
 
-__all__ = ["RESTART_CAUSES", "SHARD_STATES", "WorkerMetrics"]
-
-RESTART_CAUSES: Final = frozenset({"killed", "exit", "failed", "hang", "silent", "nonsense", "stuck"})
 SHARD_STATES: Final = ("starting", "running", "restarting", "ending")
 
 
 class WorkerMetrics:
-    """Metrics of the parent, created on the given registry (one `WorkerMetrics` a registry)."""
+    """Metrics of the parent, on a sheet of its own."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._restarts = Counter(
-            "stepwell_shard_restarts",
-            "Shards that were started again after they had died, by what ended them.",
-            ["cause"],
-            registry=registry,
-        )
-        for cause in RESTART_CAUSES:
-            self._restarts.labels(cause)
-        self._shards = Gauge("stepwell_shards", "Shards of the worker, by state.", ["state"], registry=registry)
+    def __init__(self, sheet: Sheet) -> None:
+        self._sheet = sheet
+        for cause in sorted(SHARD_RESTARTS.labels[0].values or ()):
+            sheet.count(SHARD_RESTARTS, cause)
+        self._count: Callable[[str], float] = lambda _state: 0
+        own_build(sheet)
 
     def watch(self, count: Callable[[str], float]) -> None:
-        """Ask this at each scrape how many shards are in a state."""
+        """Ask this at each refresh how many shards are in a state."""
+        self._count = count
+
+    def refresh(self) -> None:
+        """Set what is only known when it is asked for."""
         for state in SHARD_STATES:
-            self._shards.labels(state).set_function(partial(count, state))
+            self._sheet.level(SHARDS, state).set(self._count(state))
 
     def restarted(self, cause: str) -> None:
         """A shard was started again."""
-        self._restarts.labels(one_of(cause, RESTART_CAUSES)).inc()
+        self._sheet.count(SHARD_RESTARTS, cause).inc()
+
+
+def own_build(sheet: Sheet) -> None:
+    """Say which version runs."""
+    try:
+        own = version("stepwell")
+    except PackageNotFoundError:
+        own = "unknown"
+    sheet.level(BUILD, own, platform.python_version()).set(1)

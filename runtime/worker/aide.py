@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from stepwell.actors.boxreport import read_box
+from stepwell.metrics.segments import SheetFile
+from stepwell.metrics.totals import Totals
 from stepwell.store.namespace import Namespace
 from stepwell.worker import control as c
 from stepwell.worker.background import Background
@@ -20,6 +23,7 @@ from stepwell.worker.opening import Station
 from stepwell.worker.slots import Cause, Slot
 from stepwell.worker.spawn import Handle, SpawnedShard
 
+logger = logging.getLogger("stepwell.worker")
 __all__ = ["ParentsAide"]
 
 
@@ -34,11 +38,13 @@ class ParentsAide:
         log: c.LogSettings,
         config: WorkerConfig,
         post: Callable[[Callable[[], None]], None],
+        totals: Totals,
     ) -> None:
         self._flows = flows
         self._log = log
         self._config = config
         self._post = post
+        self._totals = totals
         self._boxes = BoxFolder()
         self._hangs = Hangs()
         self._examiner = Background("stepwell-examiner", post)
@@ -55,6 +61,7 @@ class ParentsAide:
 
     def spawn(self, slot: Slot) -> Handle:
         """Start a process, and tell it all that is known by now."""
+        self._make_sheet(slot)
         handle = SpawnedShard(slot.index)
         handle.send(c.Load(slot.index, self._flows, self._log))
         self._send_begin(slot, handle)
@@ -103,10 +110,23 @@ class ParentsAide:
                     namespace.partitions,
                     namespace.secret,
                     namespace.created_ms,
-                    settings_of(self._config, slot.name, str(self._box(slot)), host_info(), slot.life),
+                    settings_of(
+                        self._config,
+                        slot.name,
+                        str(self._box(slot)),
+                        host_info(),
+                        str(self._boxes.sheet(slot.index)),
+                        slot.life,
+                    ),
                     str(namespace.durability),
                 )
             )
+
+    def _make_sheet(self, slot: Slot) -> None:
+        try:
+            self._totals.attach(slot.index, SheetFile(self._boxes.sheet(slot.index)))
+        except OSError as error:  # it says so itself, when it finds none
+            logger.debug("no sheet for shard %s: %s", slot.name, error)
 
     def _revived(self, moved: bool) -> None:
         self._reviving = False

@@ -1,4 +1,4 @@
-"""Where a worker's black boxes lie: a private folder of its own, which a later worker clears away if this one can't."""
+"""Where a worker's black boxes and sheets lie: a private folder, which a later worker clears away if this one can't."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ class BoxFolder:
     def box(self, index: int, life: int) -> Path:
         """The file of a shard's process."""
         return self._path / f"{index}-{life}"
+
+    def sheet(self, index: int) -> Path:
+        """The file of a shard's metrics, whichever process of it writes them."""
+        return self._path / f"{index}.sheet"
 
     def close(self) -> None:
         """Remove all boxes. Closing twice is harmless."""

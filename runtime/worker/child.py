@@ -24,7 +24,6 @@ from stepwell.flow.lint import lint
 from stepwell.flow.loader import load
 from stepwell.flow.registry import Registry
 from stepwell.metrics.logs import setup_logging
-from stepwell.metrics.merging import families_of
 from stepwell.store.durability import parse_durability
 from stepwell.store.keys import Keys
 from stepwell.store.namespace import Namespace
@@ -133,7 +132,7 @@ class ShardProcess:
             left = hosted.shard.drain(order.grace if isinstance(order, c.Drain) else 0.0, threading.Event())
         finally:
             hosted.shard.stop()
-        self._say(c.Collected(families_of(hosted.telemetry.registry)))
+        hosted.telemetry.refresh()
         if not failed:
             self._say(c.Drained(left))
         return int(failed)
@@ -158,8 +157,6 @@ class ShardProcess:
     def _heard(self, message: c.ToShard) -> None:
         hosted = self._hosted
         match message:
-            case c.Collect():
-                self._say(c.Collected(() if hosted is None else families_of(hosted.telemetry.registry)))
             case c.Hurry():
                 if hosted is not None:
                     hosted.shard.hurry()
@@ -187,6 +184,7 @@ class ShardProcess:
     def _pulse(self) -> None:
         hosted = self._hosted
         if hosted is not None:
+            hosted.telemetry.refresh()
             c.send(self._says, _pulse(hosted.shard))
         if self._in_trouble.is_set():
             self._in_trouble.clear()

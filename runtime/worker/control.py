@@ -13,13 +13,10 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from stepwell.metrics.merging import Family
 from stepwell.worker.hosting import ShardSettings
 
 __all__ = [
     "Begin",
-    "Collect",
-    "Collected",
     "Drain",
     "Drained",
     "Failed",
@@ -87,10 +84,6 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     grace: float
 
 
-class Collect(msgspec.Struct, frozen=True, tag=True):
-    """Answer with `Collected`."""
-
-
 # From a shard to the parent.
 
 
@@ -129,12 +122,6 @@ class Trouble(msgspec.Struct, frozen=True, tag=True):
     """Redis can't be reached."""
 
 
-class Collected(msgspec.Struct, frozen=True, tag=True):
-    """All samples of its metrics."""
-
-    families: tuple[Family, ...]
-
-
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """It ends by itself. `kind` is the error's class; a refusal to start is a `UsageError` or a `StoreError`."""
 
@@ -148,8 +135,8 @@ class Drained(msgspec.Struct, frozen=True, tag=True):
     left: int
 
 
-ToShard: TypeAlias = Load | Begin | Hurry | Drain | Collect
-ToParent: TypeAlias = Hello | Loaded | Started | Pulse | Trouble | Collected | Failed | Drained
+ToShard: TypeAlias = Load | Begin | Hurry | Drain
+ToParent: TypeAlias = Hello | Loaded | Started | Pulse | Trouble | Failed | Drained
 M = TypeVar("M")
 
 _encode = msgspec.msgpack.Encoder().encode

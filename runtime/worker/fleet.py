@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from stepwell.actors.verdict import HANG_SECONDS
 from stepwell.core.restarts import RestartRules
+from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import WorkerMetrics
 from stepwell.worker import control as c
-from stepwell.worker.collecting import Collecting
 from stepwell.worker.slots import Cause, Slot
 from stepwell.worker.spawn import Handle
 
@@ -62,14 +62,14 @@ class Fleet:
         self,
         slots: tuple[Slot, ...],
         aide: Aide,
-        collecting: Collecting,
+        totals: Totals,
         metrics: WorkerMetrics,
         monotonic: Callable[[], float],
         rules: RestartRules | None = None,
     ) -> None:
         self.slots = slots
         self._aide = aide
-        self._collecting = collecting
+        self._totals = totals
         self._metrics = metrics
         self._monotonic = monotonic
         self._rules = rules or RestartRules()
@@ -200,8 +200,6 @@ class Fleet:
                 slot.pulse = message
             case c.Trouble():
                 self._aide.in_trouble()
-            case c.Collected():
-                self._collecting.answer(slot, message.families)
             case c.Failed():
                 self._failed(slot, message)
             case c.Drained():
@@ -251,7 +249,7 @@ class Fleet:
 
     def _died(self, slot: Slot, handle: Handle) -> None:
         cause = slot.end(handle.bury(), self._monotonic())
-        self._collecting.end(slot)
+        self._totals.end(slot.index)
         if self.draining and slot.left is not None:
             self.cut_short += slot.left
             slot.state = "ended"

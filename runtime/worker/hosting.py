@@ -17,12 +17,13 @@ from stepwell.core.limits import Limits
 from stepwell.core.ownership import worker_of
 from stepwell.flow.registry import Registry
 from stepwell.metrics import tracing
+from stepwell.metrics.sheet import Sheet
 from stepwell.store.namespace import Namespace
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.shard import RunningShard, ShardParts
 from stepwell.worker.telemetry import Telemetry
 
-__all__ = ["Hosted", "ShardSettings", "box_of", "host_shard", "settings_of", "tracing_of"]
+__all__ = ["Hosted", "ShardSettings", "box_of", "host_shard", "settings_of", "sheet_of", "tracing_of"]
 
 logger = logging.getLogger("stepwell.shard")
 
@@ -37,6 +38,7 @@ class ShardSettings:
         threads: sync step bodies at once.
         box: file of its black box; empty: none is kept.
         parent: the process that looks into its death (`host,boot,pid,start`); empty: nobody does.
+        sheet: file that its parent has made for its metrics; empty: they are kept in memory.
         life: the how manieth process of the shard this is.
         otel: whether it makes spans; None: if its process' variables or its flows' modules say where they go.
     """
@@ -46,13 +48,16 @@ class ShardSettings:
     threads: int
     box: str = ""
     parent: str = ""
+    sheet: str = ""
     life: int = 1
     otel: bool | None = None
 
 
-def settings_of(config: WorkerConfig, shard_id: str, box: str = "", parent: str = "", life: int = 1) -> ShardSettings:
+def settings_of(
+    config: WorkerConfig, shard_id: str, box: str = "", parent: str = "", sheet: str = "", life: int = 1
+) -> ShardSettings:
     """The settings of one shard of a worker."""
-    return ShardSettings(shard_id, config.limits, config.threads, box, parent, life, config.otel)
+    return ShardSettings(shard_id, config.limits, config.threads, box, parent, sheet, life, config.otel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def host_shard(
     failpoints: Failpoints = NO_FAILPOINTS,
 ) -> Hosted:
     """Build a shard; see `ShardParts`."""
-    telemetry = Telemetry()
+    telemetry = Telemetry(sheet_of(settings))
     traces = tracing_of(settings)
     shard = RunningShard(
         ShardParts(
@@ -118,6 +123,19 @@ def tracing_of(settings: ShardSettings) -> Tracing | None:
             logger.info("OTEL_* variables say where spans go, but nothing makes them: %s", tracing.HOW_TO_INSTALL)
         return None
     return tracing.open_tracing(tracing.TraceSetup(worker_of(settings.shard_id), settings.shard_id))
+
+
+def sheet_of(settings: ShardSettings) -> Sheet:
+    """Where the shard counts. Nothing that is wrong with the file keeps it from its work."""
+    if not settings.sheet:
+        return Sheet.in_memory()
+    try:
+        return Sheet.open(Path(settings.sheet))
+    except OSError as error:
+        logger.warning(
+            "metrics of shard %s are not shown (%s: %s); restart the worker", settings.shard_id, settings.sheet, error
+        )
+        return Sheet.in_memory()
 
 
 def box_of(settings: ShardSettings) -> BlackBox:

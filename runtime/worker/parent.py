@@ -9,23 +9,21 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterable
 from types import FrameType
 from typing import Final, Self
 
-from prometheus_client import CollectorRegistry
-
 from stepwell.core import errors
 from stepwell.core.errors import StepwellError, StoreError, UsageError
 from stepwell.metrics.exposition import Exposition
-from stepwell.metrics.merging import MergedMetrics
+from stepwell.metrics.scraping import Scrapes
+from stepwell.metrics.sheet import Sheet
+from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import WorkerMetrics
 from stepwell.worker import control as c
 from stepwell.worker import slots
 from stepwell.worker.aide import ParentsAide
-from stepwell.worker.collecting import Collecting, Scraped
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.fleet import Fleet
 from stepwell.worker.loop import Loop
@@ -37,8 +35,8 @@ from stepwell.worker.slots import Slot
 __all__ = ["Parent"]
 
 TICK_SECONDS: Final = 0.5
-COLLECT_SECONDS: Final = 5.0
-"""How often shards are asked for their metrics if nobody scrapes: what one counts after that dies with it."""
+OWN_PLACE: Final = -1
+"""Of the parent's own numbers among those of the shards."""
 STALE_SECONDS_MAX: Final = 10.0
 logger = logging.getLogger("stepwell.worker")
 
@@ -62,23 +60,21 @@ class Parent:
         self.config = config
         self._loop = Loop()
         self._slots = tuple(Slot(index, str(index)) for index in range(shards))
-        self._registry = registry = CollectorRegistry()
-        merged = MergedMetrics()
-        self._collecting = Collecting(self._slots, merged, time.monotonic)
-        self._aide = ParentsAide(tuple(flows), log, config, self._loop.post)
-        metrics = WorkerMetrics(registry)
-        self.fleet = Fleet(self._slots, self._aide, self._collecting, metrics, time.monotonic)
+        totals = Totals()
+        own = Sheet.in_memory()
+        totals.attach(OWN_PLACE, own.source)
+        metrics = WorkerMetrics(own)
+        self._scrapes = Scrapes(totals, metrics.refresh)
+        self._aide = ParentsAide(tuple(flows), log, config, self._loop.post, totals)
+        self.fleet = Fleet(self._slots, self._aide, totals, metrics, time.monotonic)
         self._aide.fleet = self.fleet
-        registry.register(Scraped(merged, self._refresh))
         self._exposition: Exposition | None = None
         if config.metrics_port is not None:
             self._exposition = Exposition(
-                registry, alive=self._alive, ready=self._ready, port=config.metrics_port, host=config.metrics_host
+                self._scrapes, alive=self._alive, ready=self._ready, port=config.metrics_port, host=config.metrics_host
             )
         self._station: Station | None = None
-        self._questions: list[tuple[int, threading.Event]] = []
         self._came_round = time.monotonic()
-        self._collect_due = 0.0
         self._tick_due = 0.0
         self._signal: int | None = None
 
@@ -115,8 +111,8 @@ class Parent:
         return all(slot.standing_by for slot in self._slots)
 
     def metric(self, name: str, **labels: str) -> float:
-        """A metric's value over all shards, as of now; 0 where there is none. From any thread but the main one."""
-        return self._registry.get_sample_value(name, labels) or 0.0
+        """A metric's value over all shards, as of now; 0 where there is none."""
+        return self._scrapes.value(name, **labels) or 0.0
 
     def install_signals(self) -> None:
         """Let SIGINT and SIGTERM drain the shards, and a second one end everything at once; main thread only."""
@@ -192,24 +188,6 @@ class Parent:
             self._tick_due = now + TICK_SECONDS
             self._aide.look_at_boxes()
         fleet.tick()
-        if now >= self._collect_due:
-            self._collect_due = now + COLLECT_SECONDS
-            self._collecting.ask()
-        self._answer_questions()
-
-    def _refresh(self, seconds: float) -> None:
-        """Let the loop ask the shards for their metrics, and wait for their answers. From any thread but the loop's."""
-        answered = threading.Event()
-        self._loop.post(lambda: self._questions.append((self._collecting.ask(), answered)))
-        answered.wait(seconds)
-
-    def _answer_questions(self) -> None:
-        if self._questions:
-            last = self._collecting.answered
-            for number, answered in self._questions:
-                if number <= last:
-                    answered.set()
-            self._questions = [each for each in self._questions if each[0] > last]
 
     def _alive(self) -> str:
         now = time.monotonic()

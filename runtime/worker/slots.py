@@ -28,7 +28,7 @@ SHOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a process ended: one of `RESTART_CAUSES`, and a sentence."""
+    """Why a process ended: a `cause` of the metric on restarts, and a sentence."""
 
     kind: str
     text: str
@@ -51,8 +51,6 @@ class Slot:
         hung_at: where in the code its scheduler was held when it was killed for that, if it is known.
         host_info: what its leases say of it.
         left: how many steps its drain has cut short; None until it said so.
-        asking: number of the question for metrics that it has not answered yet; 0 if there is none.
-        answered: number of the question that it answered last.
         slow: people were told that its start takes long.
     """
 
@@ -75,14 +73,7 @@ class Slot:
     left: int | None = None
     cause: Cause | None = None
     death: Death | None = None
-    asking: int = 0
-    answered: int = 0
     slow: bool = False
-
-    @property
-    def key(self) -> str:
-        """What no other process of any shard is called."""
-        return f"{self.name} {self.life}"
 
     @property
     def shown(self) -> str:
@@ -100,7 +91,6 @@ class Slot:
         self.due = self.kill_at = self.started_at = None
         self.host_info = self.hung_at = ""
         self.pulse = self.failed = self.left = self.kill_cause = self.cause = self.death = None
-        self.asking = self.answered = 0
         self.slow = False
 
     def held_at(self, now: float) -> str:

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from functools import partial
 
-from prometheus_client import CollectorRegistry
-
 from stepwell.actors import store_events
 from stepwell.actors.bus import Subscriber
 from stepwell.actors.store_events import StoreEvent
 from stepwell.metrics.exposition import Exposition
 from stepwell.metrics.logs import LogSubscriber
-from stepwell.metrics.names import Metrics
 from stepwell.metrics.recent import totals_of
+from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.shard import ShardGauges
+from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
+from stepwell.metrics.totals import Totals
+from stepwell.metrics.worker import own_build
 from stepwell.worker.shard import RunningShard
 
 SILENCE_SECONDS_MAX = 10.0
 
 
 class Telemetry:
-    """One worker's metrics registry, its subscribers, and the endpoint that shows them."""
+    """A shard's sheet, the subscribers that write it, and the endpoint that shows it where no parent does."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        metrics = Metrics(self.registry)
-        self._gauges = ShardGauges(metrics)
-        self.totals = partial(totals_of, metrics)
+    def __init__(self, sheet: Sheet) -> None:
+        self._sheet = sheet
+        self._gauges = ShardGauges(sheet)
+        self.totals = partial(totals_of, sheet)
         """What has been counted by now."""
         self.guarantee: dict[str, str] = {}
         """What is in force, as labels; empty until the server has been asked."""
-        self.subscribers: tuple[Subscriber, ...] = (MetricsSubscriber(metrics), LogSubscriber())
+        self.subscribers: tuple[Subscriber, ...] = (MetricsSubscriber(sheet), LogSubscriber())
         self._shard: RunningShard | None = None
         self._exposition: Exposition | None = None
 
@@ -87,13 +87,21 @@ class Telemetry:
         self._shard = shard
         self._gauges.watch_memory(lambda: shard.executions)
 
+    def refresh(self) -> None:
+        """Set gauges that are only known when they are asked for: before each scrape, or twice a second."""
+        self._gauges.refresh()
+
     def serve(self, host: str, port: int) -> None:
         """Open the endpoint.
 
         Raises:
             UsageError: the port can't be listened on.
         """
-        exposition = Exposition(self.registry, alive=self._alive, ready=self._ready, port=port, host=host)
+        own_build(self._sheet)
+        totals = Totals()
+        totals.attach(0, self._sheet.source)
+        scrapes = Scrapes(totals, self.refresh)
+        exposition = Exposition(scrapes, alive=self._alive, ready=self._ready, port=port, host=host)
         exposition.start()
         self._exposition = exposition
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from stepwell.core import events
-from stepwell.metrics.names import Metrics
+from stepwell.metrics.instruments import PREFIX
+from stepwell.metrics.scraping import Scrapes
+from stepwell.metrics.sheet import Sheet
+from stepwell.metrics.totals import Totals
 
 AT = 1_767_605_400_125  # 2026-01-05T09:30:00.125Z
 
@@ -87,16 +89,30 @@ def one_of_each() -> list[events.Event]:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    """All metrics on a registry of their own."""
-    return Metrics(CollectorRegistry())
+def sheet() -> Sheet:
+    """A sheet in memory."""
+    return Sheet.in_memory()
 
 
 @pytest.fixture
-def value(metrics: Metrics) -> Callable[..., float | None]:
-    """`value("attempts_total", flow=...)`: a sample's value; None if there is no such series."""
+def totals(sheet: Sheet) -> Totals:
+    """Totals of that sheet, at place 0."""
+    made = Totals()
+    made.attach(0, sheet.source)
+    return made
+
+
+@pytest.fixture
+def scrapes(totals: Totals) -> Scrapes:
+    """What is shown of it."""
+    return Scrapes(totals)
+
+
+@pytest.fixture
+def value(scrapes: Scrapes) -> Callable[..., float | None]:
+    """`value("step_attempts_total", flow=...)`: a sample's value; None if there is no such series."""
 
     def read(name: str, **labels: str) -> float | None:
-        return metrics.registry.get_sample_value(f"stepwell_{name}", labels)
+        return scrapes.value(f"{PREFIX}{name}", **labels)
 
     return read

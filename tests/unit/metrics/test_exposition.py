@@ -7,12 +7,14 @@ import socket
 import threading
 
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from stepwell.core.errors import StepwellError
 from stepwell.metrics.exposition import Exposition
-from stepwell.metrics.names import Metrics
+from stepwell.metrics.instruments import HEALED_EXECUTIONS
+from stepwell.metrics.scraping import Scrapes
+from stepwell.metrics.sheet import Sheet
+from stepwell.metrics.totals import Totals
 
 pytestmark = pytest.mark.threads
 
@@ -27,14 +29,14 @@ def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int,
         connection.close()
 
 
-def test_metrics_are_served_in_both_formats(metrics: Metrics) -> None:
-    metrics.healed.inc(3)
-    server = Exposition(metrics.registry, host="127.0.0.1")
+def test_metrics_are_served_in_both_formats(sheet: Sheet, scrapes: Scrapes) -> None:
+    sheet.count(HEALED_EXECUTIONS).inc(3)
+    server = Exposition(scrapes, host="127.0.0.1")
     server.start()
     try:
         status, kind, text = ask(server.port, "/metrics?x=1")
         families = {family.name: family for family in text_string_to_metric_families(text)}
-        assert (status, families["stepwell_healed"].samples[0].value) == (200, 3)
+        assert (status, families["stepwell_healed_executions"].samples[0].value) == (200, 3)
         assert kind.startswith("text/plain")
         assert "_created" not in text
         status, kind, text = ask(server.port, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
@@ -54,7 +56,7 @@ def test_probes_answer_with_the_reason() -> None:
         raise RuntimeError("secret detail")
 
     server = Exposition(
-        CollectorRegistry(), alive=lambda: problems["alive"], ready=lambda: problems["ready"], host="127.0.0.1"
+        Scrapes(Totals()), alive=lambda: problems["alive"], ready=lambda: problems["ready"], host="127.0.0.1"
     )
     server.start()
     try:
@@ -65,7 +67,7 @@ def test_probes_answer_with_the_reason() -> None:
         assert ask(server.port, "/readyz")[0] == 200
     finally:
         server.stop()
-    failing = Exposition(CollectorRegistry(), alive=broken, host="127.0.0.1")
+    failing = Exposition(Scrapes(Totals()), alive=broken, host="127.0.0.1")
     failing.start()
     try:
         assert ask(failing.port, "/healthz")[::2] == (503, "the probe itself failed: RuntimeError\n")
@@ -77,30 +79,30 @@ def test_a_port_in_use_is_one_clear_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StepwellError, match=rf"can't listen on 127\.0\.0\.1 port {port}: .*--metrics-port"):
-            Exposition(CollectorRegistry(), host="127.0.0.1", port=port).start()
+            Exposition(Scrapes(Totals()), host="127.0.0.1", port=port).start()
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("203.0.113.7", 0)])
 def test_an_address_that_is_not_ours_is_one_clear_sentence(host: str, port: int) -> None:
     with pytest.raises(StepwellError, match="can't listen on"):
-        Exposition(CollectorRegistry(), host=host, port=port).start()
+        Exposition(Scrapes(Totals()), host=host, port=port).start()
 
 
 def test_stop_ends_the_thread_and_frees_the_port() -> None:
-    server = Exposition(CollectorRegistry(), host="127.0.0.1")
+    server = Exposition(Scrapes(Totals()), host="127.0.0.1")
     server.start()
     port = server.port
     server.stop()
     server.stop()
     assert "stepwell-metrics" not in {thread.name for thread in threading.enumerate()}
     assert server.port == port
-    again = Exposition(CollectorRegistry(), host="127.0.0.1", port=port)
+    again = Exposition(Scrapes(Totals()), host="127.0.0.1", port=port)
     again.start()
     again.stop()
 
 
 def test_a_client_that_says_nothing_does_not_hold_up_others() -> None:
-    server = Exposition(CollectorRegistry(), host="127.0.0.1")
+    server = Exposition(Scrapes(Totals()), host="127.0.0.1")
     server.start()
     try:
         with socket.create_connection(("127.0.0.1", server.port)):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.core import events
 from stepwell.core.vitals import STEPS_MAX, Rates
-from stepwell.metrics.names import Metrics
 from stepwell.metrics.recent import RATE_SECONDS, WINDOW_SECONDS, Recent, totals_of
+from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
 
 
@@ -18,9 +17,9 @@ class Stage:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        metrics = Metrics(CollectorRegistry())
-        self.tell = MetricsSubscriber(metrics)
-        self.recent = Recent(lambda: totals_of(metrics), self.clock.monotonic)
+        sheet = Sheet.in_memory()
+        self.tell = MetricsSubscriber(sheet)
+        self.recent = Recent(lambda: totals_of(sheet), self.clock.monotonic)
 
     def completed(self, step: str, *milliseconds: int) -> None:
         for ms in milliseconds:

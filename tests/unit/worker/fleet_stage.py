@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry
-
-from stepwell.metrics.merging import MergedMetrics
+from stepwell.metrics.scraping import Scrapes
+from stepwell.metrics.sheet import Sheet
+from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import WorkerMetrics
 from stepwell.worker import control as c
-from stepwell.worker.collecting import Collecting
 from stepwell.worker.fleet import Fleet
 from stepwell.worker.slots import Slot
 
@@ -67,11 +66,14 @@ class Scene:
         self.examinations: list[tuple[int, int]] = []
         self.troubles = 0
         self.full = False
-        self.registry = CollectorRegistry()
-        self.merged = MergedMetrics()
+        self.totals = Totals()
+        own = Sheet.in_memory()
+        self.totals.attach(-1, own.source)
+        metrics = WorkerMetrics(own)
+        self.scrapes = Scrapes(self.totals, metrics.refresh)
+        self.sheets: list[Sheet] = []
         self.slots = tuple(Slot(index, f"w/{index}") for index in range(shards))
-        self.collecting = Collecting(self.slots, self.merged, lambda: self.now)
-        self.fleet = Fleet(self.slots, self, self.collecting, WorkerMetrics(self.registry), lambda: self.now)
+        self.fleet = Fleet(self.slots, self, self.totals, metrics, lambda: self.now)
 
     # What a fleet asks of its aide.
 
@@ -79,6 +81,8 @@ class Scene:
         if self.full:
             raise OSError(11, "no more processes")
         self.processes.append(Process(100 + len(self.processes)))
+        self.sheets.append(Sheet.in_memory())
+        self.totals.attach(slot.index, self.sheets[-1].source)
         return self.processes[-1]
 
     def busy_seconds(self, slot: Slot) -> float:
@@ -135,4 +139,4 @@ class Scene:
 
     def metric(self, name: str, **labels: str) -> float | None:
         """A sample's value."""
-        return self.registry.get_sample_value(name, labels)
+        return self.scrapes.value(name, **labels)

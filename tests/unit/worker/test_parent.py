@@ -6,9 +6,7 @@ import contextlib
 import logging
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from unit.worker.fleet_stage import Process, pulse
@@ -287,30 +285,3 @@ def test_trouble_revives_the_server_and_a_server_elsewhere_moves_the_shards(scen
     assert parent.wait() == 0
     assert scene.station.revivals == 1
     assert [process.how for process in scene.processes] == ["killed by SIGKILL", "exit code 0"]
-
-
-def test_the_loop_hears_what_others_ask_and_asks_the_shards(scene: Scene) -> None:
-    def counting(process: Talker, message: c.ToShard) -> None:
-        well(process, message)
-        if isinstance(message, c.Collect):
-            process.says(c.Collected((module_family(),)))
-
-    scene.answer = counting
-    parent = started(scene)
-    found: list[Any] = []
-
-    def ask() -> None:
-        found.append(parent.metric("done_total"))
-        parent._signalled(signal.SIGTERM, None)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    assert parent.wait() == 0
-    asking.join(20)
-    assert found == [4.0]
-
-
-def module_family() -> Any:
-    from stepwell.metrics.merging import Family, Sample
-
-    return Family("done", "counter", "Done.", (Sample("done_total", (), 2.0),))

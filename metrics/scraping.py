@@ -1,0 +1,69 @@
+"""What `/metrics` answers: the totals as of now, and the process' own numbers, in the format that was asked for."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from stepwell.metrics.rendering import Page, samples_of
+from stepwell.metrics.totals import Totals
+
+__all__ = ["Answer", "Scrapes"]
+
+GZIP_LEVEL: Final = 1
+"""A page repeats itself, so that the lowest level does most of the work; higher ones cost more than they save."""
+
+
+class Answer(NamedTuple):
+    """A page: what it is, how it is encoded (empty: not at all), and its bytes."""
+
+    content_type: str
+    encoding: str
+    body: bytes
+
+
+class Scrapes:
+    """Pages of totals. `refresh` is called before each, to set what is only known when it is asked for."""
+
+    def __init__(self, totals: Totals, refresh: Callable[[], None] = lambda: None) -> None:
+        self._totals = totals
+        self._refresh = refresh
+        self._lock = threading.Lock()
+        self._pages = {openmetrics: Page(openmetrics) for openmetrics in (False, True)}
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+
+    def answer(self, accept: str = "", accept_encoding: str = "") -> Answer:
+        """The page as these headers of a request want it."""
+        openmetrics = "application/openmetrics-text" in accept
+        page = self._pages[openmetrics]
+        with self._lock:
+            self._refresh()
+            body = page.render(self._totals.take()).encode()
+        own = generate_openmetrics if openmetrics else generate_latest
+        body += own(self._process)
+        if _takes_gzip(accept_encoding):
+            return Answer(page.content_type, "gzip", gzip.compress(body, GZIP_LEVEL, mtime=0))
+        return Answer(page.content_type, "", body)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """A sample's value as of now; None where there is no such sample."""
+        self._refresh()
+        for sample, of, value in samples_of(self._totals.take()):
+            if sample == name and of == labels:
+                return value
+        return None
+
+
+def _takes_gzip(accept_encoding: str) -> bool:
+    for each in accept_encoding.split(","):
+        coding, _, parameters = each.partition(";")
+        if coding.strip().lower() in {"gzip", "*"}:
+            return parameters.replace(" ", "").lower() not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    return False

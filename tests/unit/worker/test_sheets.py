@@ -1,0 +1,53 @@
+"""What shards have counted is shown as long as their worker lives, whatever becomes of them."""
+
+from __future__ import annotations
+
+import pytest
+from unit.worker.fleet_stage import Scene
+
+from stepwell.metrics.instruments import HEALED_EXECUTIONS
+from stepwell.worker import control as c
+
+HEALED = "stepwell_healed_executions_total"
+
+
+def counts(scene: Scene, process: int, many: int) -> None:
+    """The process counts so many, in the order in which they were made."""
+    scene.sheets[process].count(HEALED_EXECUTIONS).inc(many)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    made = Scene()
+    made.start()
+    return made
+
+
+@pytest.mark.pain(42)
+def test_totals_stay_when_a_shard_dies_and_grow_with_its_successor(scene: Scene) -> None:
+    counts(scene, 0, 5)
+    counts(scene, 1, 7)
+    scene.falls(0)
+    assert scene.metric(HEALED) == 12
+    scene.fleet.examined(0, scene.slots[0].life, named=False)
+    scene.later(0.5)
+    scene.comes_up(0)
+    assert scene.metric(HEALED) == 12
+    counts(scene, 2, 1)
+    assert scene.metric(HEALED) == 13
+
+
+def test_what_a_shard_counts_at_its_end_counts(scene: Scene) -> None:
+    scene.fleet.drain(1.0)
+    counts(scene, 0, 9)
+    scene.process(0).said = [c.Drained(0)]
+    scene.falls(0, "exit code 0")
+    assert scene.metric(HEALED) == 9
+
+
+def test_a_shard_that_is_mute_holds_up_no_scrape_and_is_counted(scene: Scene) -> None:
+    scene.process(0).deaf = True
+    counts(scene, 0, 3)
+    scene.now += 30.0
+    assert scene.metric(HEALED) == 3
+    assert scene.process(0).told == []
