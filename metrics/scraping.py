@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -59,6 +60,15 @@ class Scrapes:
             if sample == name and of == labels:
                 return value
         return None
+
+    def sum(self, name: str, **labels: str) -> float:
+        """Of all samples that have these labels, as of now; 0 where there is none."""
+        self._refresh()
+        return math.fsum(
+            value
+            for sample, of, value in samples_of(self._totals.take())
+            if sample == name and labels.items() <= of.items()
+        )
 
 
 def _takes_gzip(accept_encoding: str) -> bool:

@@ -111,8 +111,8 @@ class Parent:
         return all(slot.standing_by for slot in self._slots)
 
     def metric(self, name: str, **labels: str) -> float:
-        """A metric's value over all shards, as of now; 0 where there is none."""
-        return self._scrapes.value(name, **labels) or 0.0
+        """The sum of a metric's samples that have these labels, over all shards, as of now; 0 where there is none."""
+        return self._scrapes.sum(name, **labels)
 
     def install_signals(self) -> None:
         """Let SIGINT and SIGTERM drain the shards, and a second one end everything at once; main thread only."""

@@ -130,7 +130,7 @@ def test_slots_that_move_under_load_lose_and_double_nothing(cluster_stage: Stage
         assert client.dead_letters() == []
         assert len(client.list("completed", limit=1000)) == len(ids)
     assert "Traceback" not in worker.err
-    assert worker.metric("stepwell_divergences_total") == 0
+    assert worker.metric("stepwell_mirror_divergence_total") == 0
 
 
 @pytest.mark.parametrize("gone", ["killed", "hung"])

@@ -120,7 +120,7 @@ def test_a_step_that_always_fails_is_tried_with_growing_delays_and_then_named(
         assert where.endswith(" in hopeless")
         assert after["started_at"] >= earlier["due_at"]
     assert step["attempts"][-1]["due_at"] is None
-    assert worker.metric("stepwell_terminal_failures_total", reason="exhausted") == 1
+    assert worker.metric("stepwell_step_failures_total", reason="budget") == 1
 
 
 @pytest.mark.pain(25)

@@ -89,7 +89,7 @@ def test_an_attempt_cut_short_at_the_end_of_the_grace_time_is_not_billed(stage: 
     assert stage.journal.attempts("h1", path) == [1, 1]
     assert [attempt["n"] for attempt in step["attempts"]] == [1]
     assert len({run.key for run in stage.journal.runs("h1", path)}) == 1
-    assert successor.metric("stepwell_interruptions_total") == 0
+    assert successor.metric("stepwell_step_attempts_total", outcome="interrupted") == 0
 
 
 @pytest.mark.pain(35)

@@ -57,7 +57,7 @@ def test_what_was_written_before_any_worker_came_is_started(
         assert client_result(client, eventually, "mine")[1] == "after!"
         assert client_result(client, eventually, f"in-{derived}")[1] == "after!"
     eventually(lambda: nothing_left(admin), "the ingress is empty")
-    assert worker.metric("stepwell_ingress_total", type="start") == 2
+    assert worker.metric("stepwell_ingress_total", verb="start") == 2
     worker.signal(signal.SIGTERM)
     assert worker.finish() == 0
     assert admin.xinfo_consumers(KEY, GROUP) == [], "who leaves takes its consumer along"

@@ -23,20 +23,21 @@ def test_retries_are_counted_timed_and_explained(stage: Stage) -> None:
 
     shaky = {"flow": "bumpy", "step": "shaky"}
     hopeless = {"flow": "failing_later", "step": "hopeless"}
-    assert worker.metric("stepwell_attempts_total", **shaky, outcome="failed") == 3
-    assert worker.metric("stepwell_attempts_total", **shaky, outcome="completed") == 1
-    assert worker.metric("stepwell_attempts_total", **hopeless, outcome="failed") == 5
-    assert worker.metric("stepwell_retries_total", **shaky) == 3
-    assert worker.metric("stepwell_retries_total", **hopeless) == 4
-    assert worker.metric("stepwell_backoff_seconds_count", **shaky) == 3
-    assert worker.metric("stepwell_backoff_seconds_sum", **shaky) >= 0.05 + 0.1 + 0.2
-    assert worker.metric("stepwell_backoff_seconds_sum", **hopeless) >= 0.2 + 0.4 + 0.8 + 1.6
+    assert worker.metric("stepwell_step_attempts_total", **shaky, outcome="retryable") == 3
+    assert worker.metric("stepwell_step_attempts_total", **shaky, outcome="ok") == 1
+    assert worker.metric("stepwell_step_attempts_total", **hopeless, outcome="retryable") == 4
+    assert worker.metric("stepwell_step_attempts_total", **hopeless, outcome="terminal") == 1
+    assert worker.metric("stepwell_step_retries_scheduled_total", **shaky) == 3
+    assert worker.metric("stepwell_step_retries_scheduled_total", **hopeless) == 4
+    assert worker.metric("stepwell_retry_backoff_seconds_count", **shaky) == 3
+    assert worker.metric("stepwell_retry_backoff_seconds_sum", **shaky) >= 0.05 + 0.1 + 0.2
+    assert worker.metric("stepwell_retry_backoff_seconds_sum", **hopeless) >= 0.2 + 0.4 + 0.8 + 1.6
     assert worker.metric("stepwell_retry_lateness_seconds_count") == 7
-    assert worker.metric("stepwell_backoffs_ended_total", reason="timer") == 7
-    assert worker.metric("stepwell_terminal_failures_total", **hopeless, reason="exhausted") == 1
-    assert worker.metric("stepwell_terminal_failures_total", **shaky) == 0
-    assert worker.metric("stepwell_executions_ended_total", flow="bumpy", status="completed") == 1
-    assert worker.metric("stepwell_executions_ended_total", flow="failing_later", status="error") == 1
+    assert worker.metric("stepwell_retry_wakeups_total", source="timer") == 7
+    assert worker.metric("stepwell_step_failures_total", **hopeless, reason="budget") == 1
+    assert worker.metric("stepwell_step_failures_total", **shaky) == 0
+    assert worker.metric("stepwell_executions_total", flow="bumpy", status="completed") == 1
+    assert worker.metric("stepwell_executions_total", flow="failing_later", status="error") == 1
     assert worker.metric("stepwell_executions_backing_off") == 0
 
 
@@ -51,9 +52,9 @@ def test_who_backs_off_now_is_shown_until_something_ends_it(stage: Stage) -> Non
             client.result("r0", timeout=60)
         assert client.cancel("r1").applied
         stage.eventually(lambda: worker.metric("stepwell_executions_backing_off") == 1, "one backs off")
-    assert worker.metric("stepwell_backoffs_ended_total", reason="manual") == 1
-    assert worker.metric("stepwell_backoffs_ended_total", reason="cancel") == 1
-    assert worker.metric("stepwell_commands_total", command="retry", outcome="applied") == 1
+    assert worker.metric("stepwell_retry_wakeups_total", source="manual") == 1
+    assert worker.metric("stepwell_backoffs_abandoned_total", reason="cancel") == 1
+    assert worker.metric("stepwell_commands_total", verb="retry", outcome="applied") == 1
 
 
 def test_the_probes_answer_and_other_pages_do_not_exist(stage: Stage) -> None:

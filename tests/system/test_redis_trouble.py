@@ -69,7 +69,7 @@ def loading(server: Server) -> bool:
 
 
 def in_trouble(worker: WorkerProcess, more_than: float = 0.0) -> bool:
-    return worker.metric("stepwell_store_troubles_total") > more_than
+    return worker.metric("stepwell_redis_errors_total") > more_than
 
 
 def test_an_embedded_server_that_is_killed_is_started_again(stage: Stage) -> None:
@@ -192,7 +192,7 @@ def test_a_server_that_is_still_loading_its_data_is_waited_for(
         served.eventually(lambda: in_trouble(worker), "the worker notices")
         server.launch(key_load_delay=LOAD_MICROSECONDS)
         served.eventually(lambda: loading(server), "the server says that it loads its data")
-        before = worker.metric("stepwell_store_troubles_total")
+        before = worker.metric("stepwell_redis_errors_total")
         served.eventually(lambda: in_trouble(worker, before + 3), "the worker asks again and again")
         assert loading(server), "it was loading all the while"
         assert served.journal.runs(path="quick") == []

@@ -165,7 +165,7 @@ def test_a_shard_that_is_killed_comes_back_and_its_work_goes_on(stage: Stage) ->
 @pytest.mark.pain(42)
 def test_totals_outlive_shards_and_series_do_not_grow(stage: Stage) -> None:
     worker = two_shards(stage)
-    name = "stepwell_attempts_total"
+    name = "stepwell_step_attempts_total"
     done = 0.0
     series: set[int] = set()
     with stage.client() as client:
@@ -173,12 +173,12 @@ def test_totals_outlive_shards_and_series_do_not_grow(stage: Stage) -> None:
             for number in range(10):
                 client.result(client.start("chain", {}, f"c{round_}-{number}"), timeout=60)
             done += 30
-            assert worker.metric(name, outcome="completed") == done
-            series.add(worker.page("metrics")[1].count("\nstepwell_attempts_total{"))
+            assert worker.metric(name, outcome="ok") == done
+            series.add(worker.page("metrics")[1].count("\nstepwell_step_attempts_total{"))
             pid = worker.shards[round_ % 2]
             os.kill(pid, signal.SIGKILL)
             stage.eventually(lambda pid=pid: pid not in worker.shards.values(), "another has taken its place")
-            assert worker.metric(name, outcome="completed") == done
+            assert worker.metric(name, outcome="ok") == done
     assert worker.metric("stepwell_shard_restarts_total") == 3
     assert len(series) == 1
 
