@@ -111,7 +111,7 @@ def test_a_zombie_writes_nothing_and_runs_nothing_twice(stage: Stage, lapse: str
 
         stage.open(f"go-{first.shard}")
         first.thaw()
-        stage.eventually(lambda: first.metric("stepwell_fenced_commits_total") > 0, "the zombie is fenced and counts it")
+        stage.eventually(lambda: first.metric("stepwell_fenced_commits_total") > 0, "the zombie is fenced and counts")
         stage.eventually(lambda: len(client.workers()) == 2, "the zombie is back")
         # It still reads its step's end now, at the latest; and it works again when it is needed.
         second.signal(signal.SIGTERM)
