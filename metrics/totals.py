@@ -40,7 +40,7 @@ class Taken:
     """All numbers at one moment.
 
     Attributes:
-        rows: counters and histograms, in the order in which they were first seen; the list only ever grows.
+        rows: counters and histograms, in the order in which they were first seen: what was taken before is its beginning.
         numbers: theirs.
         levels: gauges that have a value, by instrument and label values (with `shard` at the end where shards are told
             apart).
@@ -110,7 +110,7 @@ class Totals:
                 numbers = list(map(add, self._padded(numbers), self._sum(place, seen)))
             levels = self._levels([(index, place.reader, seen) for index, place, seen in looks])
             marks = self._marks(place.reader for _, place, _ in looks)
-            return Taken(self._rows, self._padded(numbers), levels, marks)
+            return Taken(tuple(self._rows), self._padded(numbers), levels, marks)
 
     def _fold(self, index: int) -> None:
         place = self._places.get(index)
