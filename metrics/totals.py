@@ -40,7 +40,7 @@ class Taken:
     """All numbers at one moment.
 
     Attributes:
-        rows: counters and histograms, in the order in which they were first seen: what was taken before is its beginning.
+        rows: counters and histograms, in the order in which they were first seen: what was taken before comes first.
         numbers: theirs.
         levels: gauges that have a value, by instrument and label values (with `shard` at the end where shards are told
             apart).
