@@ -17,6 +17,7 @@ from stepwell.client.reading import Dicts
 from stepwell.client.talk import Talk
 from stepwell.client.waiting import Json
 from stepwell.core.clock import Clock
+from stepwell.core.overview import Overview
 from stepwell.core.redact import redact_url
 from stepwell.flow.definitions import FlowLike
 from stepwell.store import connect as connections
@@ -107,6 +108,10 @@ class AsyncClient:
     async def workers(self) -> Dicts:
         """The workers that live; see `Client.workers`."""
         return await self._wire.run(self._talk.workers())
+
+    async def overview(self, before: Overview | None = None, limit: int = 20) -> Overview:
+        """The namespace at a glance; see `Client.overview`."""
+        return await self._wire.run(self._talk.overview(before, limit))
 
     async def close(self) -> None:
         """Close the connections; the last user of an embedded server stops it. Closing twice is harmless."""

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from stepwell.client.address import Address, Place
 from stepwell.client.facts import NamespaceView
-from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move
+from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move, Peek
 from stepwell.client.wire import CONFIRM_SECONDS, IDLE_MAX, explained, is_message
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError, UsageError
@@ -120,6 +120,8 @@ class AsyncWire:
             if isinstance(move, Ask):
                 self._link.durability = self._view.durability()
                 return await self._link.call(move.commands)
+            if isinstance(move, Peek):
+                return await self._link.call_each(move.commands)
             if isinstance(move, Listen):
                 await ear.listen(self._client, move.channel)
                 return None

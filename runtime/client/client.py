@@ -17,6 +17,7 @@ from stepwell.client.talk import Talk
 from stepwell.client.waiting import Json
 from stepwell.client.wire import Wire
 from stepwell.core.clock import Clock
+from stepwell.core.overview import Overview
 from stepwell.core.redact import redact_url
 from stepwell.flow.definitions import FlowLike
 from stepwell.store import connect as connections
@@ -171,6 +172,15 @@ class Client:
     def workers(self) -> Dicts:
         """The workers that live: `id host pid at flows` (`at`: of its last sign of life, ms; `flows`: names)."""
         return self._wire.run(self._talk.workers())
+
+    def overview(self, before: Overview | None = None, limit: int = 20) -> Overview:
+        """The namespace at a glance: what `stepwell top` shows. Its cost depends on the number of partitions only.
+
+        Args:
+            before: an earlier one, which tells how fast the numbers of executions change.
+            limit: how many entries there may be of each kind, such as steps that back off.
+        """
+        return self._wire.run(self._talk.overview(before, limit))
 
     def close(self) -> None:
         """Close the connections; the last user of an embedded server stops it. Closing twice is harmless."""

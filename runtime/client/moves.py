@@ -17,7 +17,7 @@ from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.queries import Query
 from stepwell.store.requests import Command
 
-__all__ = ["Ask", "Conversation", "Hear", "Listen", "Move", "Recover", "ask", "watch"]
+__all__ = ["Ask", "Conversation", "Hear", "Listen", "Move", "Peek", "Recover", "ask", "peek", "watch"]
 
 T = TypeVar("T")
 
@@ -35,6 +35,14 @@ OUTAGE_PAUSE_MAX: Final = 1.0
 @dataclass(frozen=True, slots=True)
 class Ask:
     """Send commands in one round trip; the answer is their raw replies, none of which is an error."""
+
+    commands: Sequence[Command]
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """As `Ask`, but where some commands are answered, a Refused or a Broken stands for the reply of each that is not: a
+    master of a cluster may be away, a key may be a stranger's."""
 
     commands: Sequence[Command]
 
@@ -60,16 +68,26 @@ class Recover:
     seconds: float
 
 
-Move: TypeAlias = Ask | Listen | Hear | Recover
+Move: TypeAlias = Ask | Peek | Listen | Hear | Recover
 Conversation: TypeAlias = Generator[Move, object, T]
 
 
 def ask(query: Query[T]) -> Conversation[T]:
     """Ask; what is lost on the way is sent again a few times, so it must be harmless to repeat."""
+    return (yield from _repeated(Ask(query.commands), query.parse))
+
+
+def peek(query: Query[T]) -> Conversation[T]:
+    """The same, where single commands may go unanswered: `parse` finds a Refused or a Broken in their places."""
+    return (yield from _repeated(Peek(query.commands), query.parse))
+
+
+def _repeated(move: Ask | Peek, parse: Callable[[Sequence[object]], T]) -> Conversation[T]:
     pauses = iter(REPEAT_AFTER)
     while True:
         try:
-            return (yield from _ask_once(query))
+            replies = yield move
+            return parse(cast("list[object]", replies))
         except (LinkDown, StoreRefused) as error:
             if isinstance(error, StoreRefused) and error.kind not in _SOON_OVER:
                 raise

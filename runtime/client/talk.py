@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stepwell.client import commanding, letters, reading, starting, waiting
+from stepwell.client import commanding, letters, overview, reading, starting, waiting
 from stepwell.client.commanding import CommandResult
 from stepwell.client.facts import NamespaceView
 from stepwell.client.ids import new_ids
 from stepwell.client.moves import Conversation
 from stepwell.client.waiting import Json
 from stepwell.core.clock import Clock
+from stepwell.core.overview import Overview
 from stepwell.flow.definitions import FlowLike
 from stepwell.store.durability import Durability
 
@@ -86,3 +87,7 @@ class Talk:
     def workers(self) -> Conversation[reading.Dicts]:
         """Client.workers."""
         return reading.workers(self.view)
+
+    def overview(self, before: Overview | None, limit: int) -> Conversation[Overview]:
+        """Client.overview."""
+        return overview.overview(self.view, before, limit)

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from stepwell.client.address import Place
 from stepwell.client.facts import NamespaceView
-from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move
+from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move, Peek
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.store.connect import explain
@@ -105,6 +105,8 @@ class Wire:
             if isinstance(move, Ask):
                 self._link.durability = self._view.durability()
                 return self._link.call(move.commands)
+            if isinstance(move, Peek):
+                return self._link.call_each(move.commands)
             if isinstance(move, Listen):
                 ear.listen(self._client, move.channel)
                 return None

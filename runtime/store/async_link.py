@@ -10,7 +10,7 @@ from redis.exceptions import NoScriptError
 from stepwell.store.async_cluster import async_masters_of
 from stepwell.store.async_flight import fly
 from stepwell.store.durability import RELAXED, Durability
-from stepwell.store.link import NOT_DONE, REPEATS_MAX, require_answers
+from stepwell.store.link import NOT_DONE, REPEATS_MAX, each_answer, require_answers
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
@@ -31,6 +31,10 @@ class AsyncLink:
         raws = await self._exchange(commands)
         require_answers(raws)
         return raws
+
+    async def call_each(self, commands: Sequence[Command]) -> list[object]:
+        """As `Link.call_each`."""
+        return each_answer(await self._exchange(commands))
 
     async def _exchange(self, commands: Sequence[Command]) -> list[object]:
         if self._masters.clustered:

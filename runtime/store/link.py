@@ -30,6 +30,7 @@ __all__ = [
     "NotDurable",
     "StoreRefused",
     "block_ms_max",
+    "each_answer",
     "require_answers",
 ]
 
@@ -107,11 +108,7 @@ class Link:
         """As `call`, but where some commands are answered, a Refused stands for the reply of each that was refused for
         now: in a cluster one master may be away, or one slot on the move. A Broken stands for what is no answer: of one
         partition a key may be a stranger's."""
-        raws = self._exchange(commands)
-        found = [failure(raw) if isinstance(raw, RedisError) else raw for raw in raws]
-        if all(type(raw) is Refused for raw in found):
-            require_answers(raws)
-        return found
+        return each_answer(self._exchange(commands))
 
     def call_ours(self, commands: Sequence[Command]) -> list[object]:
         """As `call`, but nil where a key is of a foreign type: nothing of ours is there, and it is no other's fault."""
@@ -150,6 +147,14 @@ class Link:
 def _is_foreign(raw: object) -> bool:
     wrong = failure(raw) if isinstance(raw, RedisError) else None
     return isinstance(wrong, Broken) and "WRONGTYPE" in wrong.message
+
+
+def each_answer(raws: Sequence[object]) -> list[object]:
+    """Replies, with a Refused or a Broken in place of each error. Raises where all commands were refused for now."""
+    found = [failure(raw) if isinstance(raw, RedisError) else raw for raw in raws]
+    if all(type(raw) is Refused for raw in found):
+        require_answers(raws)
+    return found
 
 
 def block_ms_max(client: redis.Redis) -> int:

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from stepwell.actors.kit.clock import VirtualClock
-from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move
+from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move, Peek
 from stepwell.client.talk import Talk
 from stepwell.core import records
 from stepwell.core.errors import StoreError
@@ -75,10 +75,12 @@ class World:
             return end.value
 
     def _carry_out(self, move: Move) -> Any:
-        if isinstance(move, Ask | Listen) and self.clock.monotonic() < self.away_until:
+        if isinstance(move, Ask | Peek | Listen) and self.clock.monotonic() < self.away_until:
             raise LinkDown("no connection to Redis") from rx.ConnectionError("refused")
         if isinstance(move, Ask):
-            return self._ask(move.commands)
+            return self._ask(move.commands, self.link.call)
+        if isinstance(move, Peek):
+            return self._ask(move.commands, self.link.call_each)
         if isinstance(move, Listen):
             self._channel, self._heard = move.channel, False
             return None
@@ -87,13 +89,13 @@ class World:
         self._pass(move.seconds, until=lambda: False)
         return None
 
-    def _ask(self, commands: Sequence[Any]) -> Any:
+    def _ask(self, commands: Sequence[Any], call: Callable[[Sequence[Any]], list[object]]) -> Any:
         if self.refused:
             error = self.refused.pop(0)
             raise error if isinstance(error, StoreError) else LinkDown("refused") from error
         names = [str(command[0]) for command in commands]
         self.sent += names
-        raws = self.link.call(commands)
+        raws = call(commands)
         for name in self.lost:
             if name in names:
                 self.lost.remove(name)

@@ -1,0 +1,84 @@
+"""What of an overview a person has to look at, the worst first, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from stepwell.core.advice import NO_WORKER
+from stepwell.core.overview import Overview
+from stepwell.core.status import PARKED, TERMINAL
+
+__all__ = ["Notice", "notices"]
+
+OVERDUE_MS: Final = 5_000
+BACKLOG_MS: Final = 10_000
+RESTARTED_MS: Final = 60_000
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """One sentence; `bad`: something does not work, `warning`: something waits for a person."""
+
+    level: Literal["bad", "warning"]
+    text: str
+
+
+def notices(seen: Overview) -> list[Notice]:
+    """All that is out of the ordinary."""
+    return [Notice("bad", text) for text in _bad(seen)] + [Notice("warning", text) for text in _warnings(seen)]
+
+
+def _bad(seen: Overview) -> list[str]:
+    found = []
+    working = any(each.state != "silent" for each in seen.shards)
+    waiting = sum(counted.count for status, counted in seen.executions.items() if status not in TERMINAL)
+    if not working and waiting:
+        found.append(f"{NO_WORKER} ({waiting} {_executions(waiting)})")
+    if seen.guarantee.get("kept") == "no":
+        found.append("a promise can't be kept; `stepwell doctor` says which")
+    if seen.unread:
+        found.append(f"not all can be read: {seen.unread}")
+    found += [
+        f"shard {each.name} is silent for {each.silent_ms / 1000:.0f} s"
+        for each in seen.shards
+        if each.state == "silent"
+    ]
+    free = seen.partitions.total - seen.partitions.held
+    if working and free > 0:
+        found.append(f"{free} of {seen.partitions.total} partitions have no owner")
+    return found
+
+
+def _warnings(seen: Overview) -> list[str]:
+    found = []
+    working = any(each.state != "silent" for each in seen.shards)
+    oldest, first = seen.inbox.oldest_at, seen.backoffs.next[:1]
+    if oldest is not None and seen.at - oldest > BACKLOG_MS:
+        found.append(
+            f"the inbox of partition {seen.inbox.partition} has a command that waits for"
+            f" {(seen.at - oldest) / 1000:.0f} s"
+        )
+    if working and first and seen.at - first[0].due_at > OVERDUE_MS:
+        late = (seen.at - first[0].due_at) / 1000
+        found.append(f"retries are overdue by up to {late:.0f} s: first that of {first[0].execution}")
+    for each in seen.shards:
+        if each.life is not None and each.life > 1 and each.started_at is not None:
+            ago = seen.at - each.started_at
+            if ago <= RESTARTED_MS and each.state != "silent":
+                found.append(
+                    f"shard {each.name} was started again {max(0, ago) / 1000:.0f} s ago (process {each.life})"
+                )
+    parked = seen.executions.get(PARKED)
+    if parked is not None and parked.count:
+        verb = "needs" if parked.count == 1 else "need"
+        found.append(f"{parked.count} {_executions(parked.count)} {verb} a person: stepwell list --status parked")
+    if seen.dead_letters:
+        found.append(
+            f"{seen.dead_letters} dead {'letter' if seen.dead_letters == 1 else 'letters'}: stepwell dead list"
+        )
+    return found
+
+
+def _executions(count: int) -> str:
+    return "execution" if count == 1 else "executions"

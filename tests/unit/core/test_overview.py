@@ -1,0 +1,164 @@
+"""What one reading says, beside the one before; and what of it a person has to look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepwell.core.attention import notices
+from stepwell.core.overview import BackingOff, Inbox, Overview, Rate, Seen, overview_of
+from stepwell.core.ownership import LEAVING, Member
+from stepwell.core.vitals import Rates, RunningStep, StepTimes, Vitals, Work
+
+NOW = 1_795_996_997_000
+STATUSES = ("queued", "running", "waiting", "paused", "parked", "completed", "error", "cancelled")
+
+
+def seen(**changes: Any) -> Seen:
+    given: dict[str, Any] = {"namespace": "t", "at": NOW, "partitions": 4, "durability": "relaxed", "counts": {}}
+    given |= changes
+    given["counts"] = dict.fromkeys(STATUSES, 0) | given["counts"]
+    return Seen(**given)
+
+
+def of(before: Overview | None = None, most: int = 10, **changes: Any) -> Overview:
+    return overview_of(seen(**changes), before, most)
+
+
+def member(ago: int = 500, **changes: Any) -> Member:
+    return Member(NOW - ago, "inc", "rack-7/4026,boot,4711,99", **changes)
+
+
+def vitals(ago: int = 500, **changes: Any) -> Vitals:
+    return Vitals(**{"at": NOW - ago, "started_at": NOW - 3_600_000, **changes})
+
+
+def working(**changes: Any) -> dict[str, Any]:
+    """One shard that holds everything."""
+    return {"members": {"w/0": member()}, "leases": dict.fromkeys(range(4), "w/0"), **changes}
+
+
+def said(**changes: Any) -> list[tuple[str, str]]:
+    return [(each.level, each.text) for each in notices(of(**changes))]
+
+
+def test_the_first_reading_knows_no_change() -> None:
+    assert of(counts={"running": 3}).executions["running"].per_second is None
+
+
+def test_a_change_is_told_by_the_servers_clock() -> None:
+    before = of(at=NOW - 2_000, counts={"running": 3, "completed": 10})
+    now = of(before, counts={"running": 2, "completed": 17}).executions
+    assert (now["running"].count, now["running"].per_second) == (2, -0.5)
+    assert (now["completed"].per_second, now["error"].per_second) == (3.5, 0.0)
+
+
+def test_a_clock_that_went_back_tells_no_change() -> None:
+    assert of(of(at=NOW + 1), counts={"running": 2}).executions["running"].per_second is None
+
+
+def test_rates_are_those_of_all_living_shards() -> None:
+    told = {f"w/{n}": vitals(work=Work(rates=Rates(10.0, 1.0, 0.5))) for n in range(2)}
+    told["old/0"] = vitals(ago=11_000, work=Work(rates=Rates(99.0)))
+    assert of(vitals=told, members=dict.fromkeys([*told, "mute/0"], member())).rate == Rate(20.0, 2.0, 1.0)
+    assert of(members={"mute/0": member()}).rate is None
+
+
+def test_what_runs_longest_comes_first_of_all_shards() -> None:
+    told = {
+        "w/0": vitals(longest=(RunningStep("e1", "f", "a", 1, NOW - 5_000), RunningStep("e2", "f", "a", 1, NOW - 1))),
+        "w/1": vitals(longest=(RunningStep("e3", "f", "b", 2, NOW - 9_000),)),
+    }
+    found = of(vitals=told, members=dict.fromkeys(told, member()), most=2).longest
+    assert [(each.execution, each.shard) for each in found] == [("e3", "w/1"), ("e1", "w/0")]
+
+
+def test_slow_steps_of_several_shards_are_one() -> None:
+    told = {
+        "w/0": vitals(work=Work(slowest=(StepTimes("f", "pay", 90, 9.0, ((0.1, 90),)),))),
+        "w/1": vitals(work=Work(slowest=(StepTimes("f", "pay", 10, 6.0, ((0.1, 4), (1.0, 6))),))),
+    }
+    (pay,) = of(vitals=told, members=dict.fromkeys(told, member())).slowest
+    assert (pay.completed, pay.mean_ms, pay.p95_ms) == (100, 150.0, 1000.0)
+
+
+def test_what_is_beyond_all_buckets_has_no_bound() -> None:
+    times = StepTimes("f", "night", 1, 9_999.0, ((None, 1),))
+    told = {"w/0": vitals(work=Work(slowest=(times,)))}
+    assert of(vitals=told, members={"w/0": member()}).slowest[0].p95_ms is None
+
+
+def test_shards_that_need_a_look_come_first() -> None:
+    members = {
+        "a/0": member(),
+        "b/0": member(state=LEAVING),
+        "c/0": member(ago=12_000),
+        "long-gone/0": member(ago=700_000),
+    }
+    shards = of(members=members, beats={"d/0": NOW - 100}, leases={0: "a/0", 1: "c/0", 2: "a/0"}).shards
+    assert [(each.name, each.state, each.partitions) for each in shards] == [
+        ("c/0", "silent", 1),
+        ("b/0", "leaving", 0),
+        ("a/0", "active", 2),
+        ("d/0", "active", 0),
+    ]
+    assert (shards[2].host, shards[2].pid, shards[2].running) == ("rack-7", 4711, None)
+
+
+def test_what_a_silent_shard_said_last_is_not_about_now() -> None:
+    (shard,) = of(members={"w/0": member(ago=20_000)}, vitals={"w/0": vitals(ago=20_000, running=7)}).shards
+    assert (shard.state, shard.silent_ms, shard.running) == ("silent", 20_000, None)
+
+
+def test_lists_are_cut_and_their_totals_are_whole() -> None:
+    waiting = [BackingOff(f"e{n}", "f", NOW + n) for n in range(5)]
+    found = of(next=waiting, by_flow={"f": (900, NOW), "g": (1_000, NOW + 5)}, most=2).backoffs
+    assert (found.executions, len(found.next)) == (1_900, 2)
+    assert [each.flow for each in found.by_flow] == ["g", "f"]
+
+
+def test_the_guarantee_of_the_one_who_can_t_keep_it_is_told() -> None:
+    told = {"w/0": vitals(guarantee={"kept": "yes"}), "w/1": vitals(guarantee={"kept": "no"})}
+    assert of(vitals=told, members=dict.fromkeys(told, member())).guarantee == {"kept": "no"}
+
+
+def test_where_all_is_well_nothing_is_said() -> None:
+    assert said(**working(counts={"running": 3, "error": 7})) == []
+    assert said() == []
+
+
+def test_without_a_worker_it_is_said_what_waits() -> None:
+    assert said(counts={"queued": 2, "completed": 9}) == [
+        ("bad", "no worker is running: start one with `stepwell run FILE` (2 executions)")
+    ]
+
+
+def test_the_worst_is_said_first() -> None:
+    again = vitals(started_at=NOW - 7_000, life=3)
+    found = said(
+        **working(
+            members={"w/0": member(), "w/1": member(ago=14_000)},
+            leases={0: "w/0", 1: "w/0", 2: "w/0"},
+            vitals={"w/0": again},
+            counts={"parked": 1},
+            inbox=Inbox(230, NOW - 14_000, 7),
+            next=[BackingOff("e1", "f", NOW - 9_000)],
+            by_flow={"f": (1, NOW - 9_000)},
+            dead_letters=12,
+            unread="WRONGTYPE of a key",
+        )
+    )
+    assert found == [
+        ("bad", "not all can be read: WRONGTYPE of a key"),
+        ("bad", "shard w/1 is silent for 14 s"),
+        ("bad", "1 of 4 partitions have no owner"),
+        ("warning", "the inbox of partition 7 has a command that waits for 14 s"),
+        ("warning", "retries are overdue by up to 9 s: first that of e1"),
+        ("warning", "shard w/0 was started again 7 s ago (process 3)"),
+        ("warning", "1 execution needs a person: stepwell list --status parked"),
+        ("warning", "12 dead letters: stepwell dead list"),
+    ]
+
+
+def test_a_promise_that_can_t_be_kept_is_said() -> None:
+    told = {"w/0": vitals(guarantee={"kept": "no"})}
+    assert said(**working(vitals=told)) == [("bad", "a promise can't be kept; `stepwell doctor` says which")]
