@@ -45,8 +45,8 @@ class Keyboard:
         return self._restore is not None
 
     def pressed(self, seconds: float) -> str:
-        """The keys that were pressed until now, or within so many seconds; empty if none was. Where no keys can be heard
-        it only waits."""
+        """The keys that were pressed until now, or else within so many seconds; empty if none was. Where none can be
+        heard it only waits."""
         if not self.works:
             select.select([], [], [], seconds)
             return ""
