@@ -478,6 +478,12 @@ BUILD: Final = Instrument(
     (Label("version"), Label("python")),
     together=Together.GREATEST,
 )
+STARTED: Final = Instrument(
+    "worker_started_timestamp_seconds",
+    _G,
+    "When the worker was started, seconds since the epoch; its counters begin at 0 then.",
+    together=Together.LEAST,
+)
 SHARDS: Final = Instrument(
     "shards",
     _G,

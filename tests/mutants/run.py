@@ -1,7 +1,8 @@
 """Applies each mutant to a copy of the product and runs its tests: they must fail.
 
 A mutant is one TOML file: `pains` (rows of docs/pains.md), `why` (the fault that it is), `file`, `old` (occurs once),
-`new`, `tests` (ids of pytest). Before that all these tests run once on the product as it is: they must pass.
+`new`, `tests` (ids of pytest), and perhaps `needs` (a program that its tests need; where it is not on PATH, and CI is
+not set, the mutant is left out). Before that all these tests run once on the product as it is: they must pass.
 
 Usage: python tests/mutants/run.py [--verbose] [NAME...], a name being that of a file without `.toml`.
 Exit 1 if a mutant survives, if its `old` no longer fits, or if a test fails without any mutant.
@@ -47,6 +48,12 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+    needs: str = ""
+
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether its tests find what they need; in CI they must."""
+        return not self.needs or bool(os.environ.get("CI")) or shutil.which(self.needs) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +175,10 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(error)
         return 1
+    for mutant in mutants:
+        if not mutant.can_be_judged:
+            print(f"left out {mutant.name}: {mutant.needs} is not on PATH")
+    mutants = [mutant for mutant in mutants if mutant.can_be_judged]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the copies are removed
     with tempfile.TemporaryDirectory(prefix="mutant-none-") as folder:
         sound = Path(folder)
