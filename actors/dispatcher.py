@@ -97,11 +97,7 @@ class Dispatcher(PooledActor):
             self._handover(message)
 
     def _handover(self, message: object) -> None:
-        if isinstance(message, m.Counted):
-            counts = message.counts
-            self._shard.observer(store_events.ExecutionsCounted(counts.sizes, counts.waiting))
-            self._shard.observer(store_events.BackoffsCounted(counts.backoffs))
-        elif isinstance(message, m.Listed):
+        if isinstance(message, m.Listed):
             if message.partition not in self._departures:
                 self._listed[message.partition] = message.lease
         elif isinstance(message, m.CheckRecovered):
@@ -373,7 +369,9 @@ class Dispatcher(PooledActor):
         unknown = {route.partition for route in self._routes.values() if not route.left.clean}
         listed = {each for each in partitions if self._listed.get(each, "") == holdings.lease(each)}
         for partition in listed - waiting - unknown - self._shard.newer.unmet():
-            holdings.recovered(partition)
+            seconds = holdings.recovered(partition)
+            if seconds is not None:
+                self._shard.observer(store_events.PartitionRecovered(partition, seconds))
         standing = listed & waiting if self._admission.full else set()
         if standing:
             standing -= {route.partition for route in self._routes.values()}

@@ -240,6 +240,8 @@ class ExecutionActor(PooledActor):
             self._refuse(bell, self._why_unread())
             return
         self._mail_handled(bell.entry_id, "")
+        if bell.entry_id and machine.checkpoint.status != QUEUED:
+            self._shard.observer(store_events.DuplicateSuppressed("start", self._id))
         self._busy = True if bell.entry_id else None  # whoever passed an entry on counts us as running
         now = self._now()
         begins = machine.checkpoint.status == QUEUED and machine.flow is not None
@@ -261,6 +263,8 @@ class ExecutionActor(PooledActor):
             event = replace(event, obstacle=f"{PARK_NOT_DEPLOYED}: {unknown_flow(cp.meta.flow, known)}")
         if isinstance(event, RetryAsked) and self._left.suspect:
             self._pardon = "xi"  # a person says that it is mended
+        if mail.command_id and mail.command_id in machine.checkpoint.applied:
+            self._shard.observer(store_events.DuplicateSuppressed("command", self._id))
         turn = machine.feed(event)
         outcome = next((encode(a.outcome) for a in turn.answers if a.command_id == mail.command_id), b"")
         self._mail_handled(mail.entry_id, mail.command_id, outcome)

@@ -17,6 +17,7 @@ class Holdings:
         self._monotonic = monotonic
         self._grants: dict[int, Grant] = {}
         self._until: dict[int, float] = {}
+        self._since: dict[int, float] = {}
         self._lock = threading.Lock()
         self.standing: frozenset[int] = frozenset()
         """Unrecovered partitions of which nothing is in memory, as there is no room for what they have waiting. Written
@@ -26,6 +27,7 @@ class Holdings:
         """Own the partition; act on it until that monotonic second."""
         with self._lock:
             self._until[grant.partition] = until
+            self._since[grant.partition] = self._monotonic()
             self._grants[grant.partition] = grant
 
     def extend(self, partition: int, until: float) -> None:
@@ -38,14 +40,18 @@ class Holdings:
         """Own it no longer."""
         with self._lock:
             self._until.pop(partition, None)
+            self._since.pop(partition, None)
             return self._grants.pop(partition, None)
 
-    def recovered(self, partition: int) -> None:
-        """Nothing is left of which its last owner's end may have interrupted a step."""
+    def recovered(self, partition: int) -> float | None:
+        """Nothing is left of which its last owner's end may have interrupted a step. How many seconds ago it became
+        ours; None if that was known before."""
         with self._lock:
             grant = self._grants.get(partition)
-            if grant is not None and not grant.clean:
-                self._grants[partition] = replace(grant, clean=True, boxed=False)
+            if grant is None or grant.clean:
+                return None
+            self._grants[partition] = replace(grant, clean=True, boxed=False)
+            return self._monotonic() - self._since[partition]
 
     def unrecovered(self) -> list[int]:
         """Partitions of which that is not known yet."""

@@ -12,14 +12,17 @@ import math
 from collections import deque
 from collections.abc import Callable
 
+from stepwell.actors import store_events
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import Counted, InboxRead, Listed, LookAround, Recover, Recovering, Swept
+from stepwell.actors.messages import InboxRead, Listed, LookAround, Recover, Recovering, Swept
+from stepwell.actors.store_events import StoreObserver
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
 from stepwell.core.limits import WAKE_AHEAD_SECONDS
 from stepwell.store.inbox import START, Entry, InboxStore
 from stepwell.store.replies import order
+from stepwell.store.troubles import kind_of
 
 logger = logging.getLogger("stepwell.inbox")
 READ_COUNT = 500
@@ -45,12 +48,14 @@ class InboxReader:
         clock: Clock,
         pause: Callable[[float], object],
         on_trouble: Callable[[], None],
+        observer: StoreObserver,
     ) -> None:
         self._store = store
         self._holdings = holdings
         self._clock = clock
         self._pause = pause
         self._on_trouble = on_trouble
+        self._observer = observer
         self._after: dict[int, str] = {}
         self._changes: deque[tuple[int, bool]] = deque()  # (partition, gained) as Leases found out
         self._known_until: dict[int, float] = {}  # by partition: what is due (ms) until then is the dispatcher's
@@ -91,6 +96,7 @@ class InboxReader:
             if not self._warned:
                 logger.warning("inboxes can't be read (%s); trying again", error)
             self._warned = True
+            self._observer(store_events.StoreTrouble("inbox", kind_of(error), str(error)))
             self._on_trouble()
             self._after = dict.fromkeys(self._after, START)
             self._pause(PAUSE_SECONDS)
@@ -201,5 +207,10 @@ class InboxReader:
         """So that people see what waits, though most of it is not in memory."""
         owned = list(self._after)
         if owned or self._counted:
-            self.dispatcher.tell(Counted(self._store.count(owned)))
+            counts = self._store.count(owned)
+            self._observer(store_events.ExecutionsCounted(counts.sizes, counts.waiting))
+            self._observer(store_events.BackoffsCounted(counts.backoffs))
+            oldest = counts.lying.oldest_ms
+            age = 0 if oldest is None else max(0, self._clock.now_ms() - oldest)
+            self._observer(store_events.LyingCounted(counts.lying, age / 1000))
         self._counted = bool(owned)

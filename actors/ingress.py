@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from stepwell.actors.intake import Intake
+from stepwell.actors.store_events import StoreObserver, StoreTrouble
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
 from stepwell.store.ingress import START, IngressEntry, IngressStore
+from stepwell.store.troubles import kind_of
 
 logger = logging.getLogger("stepwell.ingress")
 BLOCK_MS: Final = 500
@@ -43,12 +45,14 @@ class Ingress:
         intake: Intake,
         clock: Clock,
         pause: Callable[[float], object],
+        observer: StoreObserver,
         outdated: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._intake = intake
         self._clock = clock
         self._pause = pause
+        self._observer = observer
         self._outdated = outdated
         self._left = 0  # entries that we took up and could not finish yet
         self._unsure = True  # there may be more of them: a reply was lost, or we are new
@@ -72,6 +76,7 @@ class Ingress:
                 logger.warning("the ingress can't be read (%s); trying again", error)
             self._warned = True
             self._unsure = True
+            self._observer(StoreTrouble("ingress", kind_of(error), str(error)))
             self._pause(PAUSE_SECONDS)
 
     def leave(self) -> None:

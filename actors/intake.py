@@ -194,6 +194,7 @@ class Intake:
             batch.bury(asked.entry_id, "id taken", problem)
         else:
             batch.done.append(asked.entry_id)
+            self._observer(store_events.DuplicateSuppressed("start", asked.start.execution_id))
 
     # Commands.
 

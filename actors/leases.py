@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
@@ -28,6 +28,7 @@ from stepwell.actors.store_events import StoreObserver
 from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, Unanswered, parse_lease
 from stepwell.store.link import StoreRefused
+from stepwell.store.troubles import kind_of
 
 logger = logging.getLogger("stepwell.leases")
 TTL_MS = 10_000
@@ -210,6 +211,7 @@ class Leases:
                 logger.warning("leases can't be renewed (%s); trying again every %g s", error, RETRY_SECONDS)
                 self._failing_since = now
             self._due = self._retry_at = now + RETRY_SECONDS
+            self._observer(store_events.StoreTrouble("leases", kind_of(error), str(error)))
             self._on_trouble()
             return False
         if self._failing_since is not None:
@@ -290,6 +292,7 @@ class Leases:
         logger.warning("partition %d is not ours any more (holder: %s)", partition, holder.split("|")[0] or "nobody")
         self._let_go(partition)
         self._observer(store_events.Fenced(partition, lost=True))
+        self._observer(store_events.PartitionGone(partition, "lost"))
         self._checked(partition)
 
     def _let_go(self, partition: int) -> None:
@@ -317,10 +320,11 @@ class Leases:
         freed = [h.partition for h in held if self._held_by_dead(h) and self._store.free(h.partition, h.value)]
         if freed:
             logger.info("took over %d partitions from a dead process of this host", len(freed))
-            self._take(freed, sent)
+            self._take(freed, sent, dead=True)
         return len(held) > len(freed)
 
-    def _take(self, partitions: list[int], sent: float) -> list[Held]:
+    def _take(self, partitions: list[int], sent: float, dead: bool = False) -> list[Held]:
+        """Ask for them; `dead`: their owners were found to be dead. Those that others hold."""
         owner = self._owner
         answers = self._store.acquire(partitions, owner.name, owner.incarnation, owner.host_info, self._pace.ttl_ms)
         granted = [answer for answer in answers if isinstance(answer, Grant)]
@@ -338,6 +342,7 @@ class Leases:
                 self._holdings.hold(grant, self._until(sent))
                 self.seqs.granted(grant.partition, grant.seq)
                 self.on_gained(grant)
+                self._observer(store_events.PartitionGained(grant.partition, _cause(grant, dead)))
         if too_late and grants:
             self._give_back(grants)
         return [answer for answer in answers if isinstance(answer, Held)]
@@ -391,6 +396,7 @@ class Leases:
                 self._given_up[partition] = grant.epoch
                 self._unreleased.append(grant)
                 self._let_go(partition)
+                self._observer(store_events.PartitionGone(partition, "handed over"))
         if self._unreleased:
             try:
                 self._give_back(self._unreleased)
@@ -407,3 +413,9 @@ class Leases:
         """What an earlier owner's end may have interrupted, and nobody has seen to yet, is for the next one to see."""
         self._store.release([grant for grant in grants if grant.clean])
         self._store.pass_on([grant for grant in grants if not grant.clean])
+
+
+def _cause(grant: Grant, dead: bool) -> Literal["", "boxed", "dead", "lapsed"]:
+    if grant.clean:
+        return ""
+    return "boxed" if grant.boxed else "dead" if dead else "lapsed"

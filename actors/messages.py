@@ -12,7 +12,7 @@ from stepwell.core.events import WokenBy
 from stepwell.core.records import Failure, FailureKind
 from stepwell.core.retry import Retry
 from stepwell.core.status import PARK_CRASHED
-from stepwell.store.inbox import Counts, Entry
+from stepwell.store.inbox import Entry
 from stepwell.store.replies import Reply
 from stepwell.store.requests import ReadRev, Revive
 
@@ -169,12 +169,6 @@ class Recover(msgspec.Struct):
 
 class LookAround(msgspec.Struct):
     """A second has passed: somebody may have rested long enough."""
-
-
-class Counted(msgspec.Struct):
-    """How many executions of our partitions have not ended, and what they wait for."""
-
-    counts: Counts
 
 
 class Recovering(msgspec.Struct):

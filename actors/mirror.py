@@ -20,6 +20,7 @@ from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver
 from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import UNREACHABLE, Committed, Fenced, Refused, Reply
 from stepwell.store.requests import Commit, DeadLetter, Forget, Load, ReadRev, Restore, Revive, Unlist
+from stepwell.store.troubles import kind_of, kind_of_refusal
 
 logger = logging.getLogger("stepwell.mirror")
 BATCH_REQUESTS_MAX = 256
@@ -87,6 +88,11 @@ class Mirror:
         """Whether nothing is queued or in flight; fenced requests don't count."""
         return not self.busy and not self._again and self._queue.empty()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait to be sent, or sent again."""
+        return self._queue.qsize() + len(self._again)
+
     def lease_checked(self, partition: int, lease: str | None) -> None:
         """Leases has looked: what was fenced under the lease that is ours (None: none is) is sent again, and what was
         under an earlier one is forgotten: its actor is gone. Called on Leases' thread."""
@@ -137,13 +143,15 @@ class Mirror:
 
     def _send(self, batch: list[Order]) -> None:
         began = self._monotonic()
+        requests = [request for _, request in batch]
         if self._failpoints.active:
             self._reach(BEFORE_SEND, batch)
         try:
-            replies = self._link.execute([request for _, request in batch])
+            replies = self._link.execute(requests)
         except LinkDown as error:
             # What is executed and not safe is no trouble of the connection, but is sent again all the same.
-            event = NotSafeYet() if isinstance(error, NotDurable) else StoreTrouble(str(error))
+            trouble = StoreTrouble("mirror", kind_of(error), str(error))
+            event = NotSafeYet() if isinstance(error, NotDurable) else trouble
             self._trouble(batch, str(error), event)
             return
         if self._failpoints.active:
@@ -156,7 +164,7 @@ class Mirror:
             ]
         )
         refused: list[Order] = []
-        reason = ""
+        reason = kind = ""
         partly = False
         for order, reply in zip(batch, replies, strict=True):
             ref, request = order
@@ -165,7 +173,7 @@ class Mirror:
                     ref.tell(Written(reply))
             elif isinstance(reply, Refused):
                 refused.append(order)
-                reason = reply.reason
+                reason, kind = reply.reason, reply.kind
                 partly |= reply.kind == UNREACHABLE
             elif isinstance(reply, Fenced) and not isinstance(request, Load | ReadRev):
                 with self._fence_lock:
@@ -178,9 +186,9 @@ class Mirror:
                     ref.tell(Answered(request, reply))
                 else:
                     ref.tell(Written(reply))
-        self._observer(BatchWritten(tuple(replies), self._monotonic() - began))
+        self._observer(BatchWritten(requests, replies, self._monotonic() - began))
         if refused:
-            self._trouble(refused, reason, StoreTrouble(reason), partly)
+            self._trouble(refused, reason, StoreTrouble("mirror", kind_of_refusal(kind), reason), partly)
         elif not self._again:
             self._troubles = 0
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from stepwell.store.census import Lying
 from stepwell.store.replies import Reply
+from stepwell.store.requests import Request
 
 
 class BatchWritten(msgspec.Struct, gc=False):
-    """A pipeline was answered; `seconds` from sending to the last reply."""
+    """A pipeline of the mirror was answered, request by request; `seconds` from sending to the last reply."""
 
-    replies: tuple[Reply, ...]
+    requests: Sequence[Request]
+    replies: Sequence[Reply]
     seconds: float
 
 
 class StoreTrouble(msgspec.Struct, gc=False):
-    """The store could not be reached, or refused for now."""
+    """A part of the shard could not use the store, or was refused for now: once for each time that it tried. `kind` is
+    one of `stepwell.store.troubles.KINDS`."""
 
+    part: Literal["mirror", "inbox", "leases", "ingress"]
+    kind: str
     reason: str
 
 
@@ -45,8 +51,37 @@ class RowDiverged(msgspec.Struct, gc=False):
     execution_id: str
 
 
+class PartitionGained(msgspec.Struct, gc=False):
+    """A partition has become ours. `cause`: why something may have been cut short there, '' where that can't be. Its
+    last owner died and its black box was read (boxed), was found dead on this host (dead), or its lease lapsed."""
+
+    partition: int
+    cause: Literal["", "boxed", "dead", "lapsed"]
+
+
+class PartitionRecovered(msgspec.Struct, gc=False):
+    """All that may have been cut short in a partition is seen to, `seconds` after it became ours."""
+
+    partition: int
+    seconds: float
+
+
+class PartitionGone(msgspec.Struct, gc=False):
+    """A partition is ours no longer: it was handed over, or the lease was lost."""
+
+    partition: int
+    why: Literal["handed over", "lost"]
+
+
+class DuplicateSuppressed(msgspec.Struct, gc=False):
+    """A repeat had no second effect: a `command` that was applied before, a `start` of an execution that is there."""
+
+    kind: Literal["command", "start"]
+    execution_id: str
+
+
 class Fenced(msgspec.Struct, gc=False):
-    """A write met another owner's lease; `lost`: the partition was dropped."""
+    """Writes met another owner's lease, so it was looked whether the partition is still ours; `lost`: it is not."""
 
     partition: int
     lost: bool
@@ -78,6 +113,13 @@ class BackoffsCounted(msgspec.Struct, gc=False):
     """
 
     by_flow: dict[str, tuple[int, int]]
+
+
+class LyingCounted(msgspec.Struct, gc=False):
+    """What lies in the shard's partitions; `oldest_age` of the oldest inbox entry in seconds, 0 where there is none."""
+
+    lying: Lying
+    oldest_age: float
 
 
 class RowMissing(msgspec.Struct, gc=False):
@@ -131,6 +173,10 @@ class ActorFailed(msgspec.Struct, gc=False):
 
 StoreEvent: TypeAlias = (
     BatchWritten
+    | PartitionGained
+    | PartitionRecovered
+    | PartitionGone
+    | DuplicateSuppressed
     | StoreTrouble
     | NotSafeYet
     | Healed
@@ -141,6 +187,7 @@ StoreEvent: TypeAlias = (
     | SweepFound
     | ExecutionsCounted
     | BackoffsCounted
+    | LyingCounted
     | DeadLettered
     | LeftAlone
     | IngressTaken
@@ -148,4 +195,5 @@ StoreEvent: TypeAlias = (
     | SuspectOpened
     | ActorFailed
 )
+STORE_EVENTS: Final[tuple[type[StoreEvent], ...]] = get_args(StoreEvent)
 StoreObserver: TypeAlias = Callable[[StoreEvent], None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
@@ -20,13 +20,15 @@ from stepwell.actors.runner.gates import Gate, Gates
 from stepwell.actors.runner.order import StepOrder
 
 Outcome: TypeAlias = StepDone | StepErred
+Place: TypeAlias = Literal["loop", "thread", "process"]
+PLACES: Final[tuple[Place, ...]] = get_args(Place)
 
 
 class Attempt:
     """One attempt. `body` is whatever the runner needs to remember of it; `then` is what was asked for meanwhile;
     `slot` is its place in the black box, once it has begun; `gates` are on its way to a body, and it is through
     `passed` of them. `forsaken`: nobody wants its outcome, unless it is asked for once more. `began_at`: when its body
-    began (ms)."""
+    began (ms), in that `place`."""
 
     __slots__ = (
         "began_at",
@@ -37,6 +39,7 @@ class Attempt:
         "order",
         "outcome",
         "passed",
+        "place",
         "ref",
         "slot",
         "then",
@@ -49,6 +52,7 @@ class Attempt:
         self.then: tuple[StepOrder, AnyRef] | None = None
         self.begun = False
         self.began_at = 0
+        self.place: Place = "loop"
         self.withdrawn = False
         self.forsaken = False
         self.outcome: Outcome | None = None
@@ -76,6 +80,7 @@ class Attempts:
         self._lock = threading.Lock()
         self._by_path: dict[tuple[str, str], Attempt] = {}
         self._active = 0
+        self._bodies: dict[Place, int] = dict.fromkeys(PLACES, 0)
         self._closed = False
         self._became_idle: Callable[[], None] | None = None
 
@@ -83,6 +88,18 @@ class Attempts:
     def active(self) -> int:
         """Attempts whose body runs or waits for its turn."""
         return self._active
+
+    @property
+    def bodies(self) -> dict[Place, int]:
+        """How many bodies run now, by place. From any thread."""
+        return self._bodies.copy()
+
+    @property
+    def set_apart(self) -> int:
+        """How many of them run in processes of their own since they may have killed a shard."""
+        if not self._bodies["process"]:
+            return 0
+        return sum(a.order.lane and a.place == "process" and a.begun for a in self.under_way())
 
     @property
     def closed(self) -> bool:
@@ -194,9 +211,10 @@ class Attempts:
         if idle is not None:
             idle()
 
-    def may_begin(self, attempt: Attempt, now_ms: int) -> bool:
+    def may_begin(self, attempt: Attempt, now_ms: int, place: Place = "loop") -> bool:
         """The last look before a body starts: still wanted, intake open, and on the very lease it was declared under,
-        which can't have lapsed. Its body begins at `now_ms`."""
+        which can't have lapsed. Its body begins at `now_ms`, in that
+        place."""
         order = attempt.order
         with self._lock:
             if attempt.withdrawn:
@@ -205,6 +223,8 @@ class Attempts:
             if ours and self._holdings.may_act(order.partition):
                 attempt.begun = True
                 attempt.began_at = now_ms
+                attempt.place = place
+                self._bodies[place] += 1
                 attempt.slot = self._box.begin(order.partition, order.context)
                 if order.retry:
                     late = max(0, now_ms - order.ready_at)
@@ -233,6 +253,7 @@ class Attempts:
             attempt.outcome = outcome
             self._box.end(attempt.slot)
             self._active -= 1
+            self._bodies[attempt.place] -= 1
             ready = self._gates.leave(attempt)
             idle = self._idle()
             if not attempt.forsaken:  # told under the lock: who adopts the attempt now must not be told twice
@@ -264,6 +285,7 @@ class Attempts:
                 del self._by_path[key]
             if attempt.begun:
                 self._box.end(attempt.slot)
+                self._bodies[attempt.place] -= 1
             self._active -= 1
             ready = self._gates.leave(attempt)
             then, attempt.then = attempt.then, None

@@ -144,7 +144,7 @@ class ProcessPool:
         order = attempt.order
         step = order.call.step
         if attempt.withdrawn or self._attempts.closed:
-            self._attempts.may_begin(attempt, self._clock.now_ms())
+            self._attempts.may_begin(attempt, self._clock.now_ms(), "process")
             return
         try:
             arguments = pack(order.call)
@@ -159,7 +159,7 @@ class ProcessPool:
             return
         try:
             async with self._process(order, code) as process:
-                if self._attempts.may_begin(attempt, self._clock.now_ms()):
+                if self._attempts.may_begin(attempt, self._clock.now_ms(), "process"):
                     self._attempts.finish(attempt, await self._outcome(attempt.order, process, code, arguments))
         except NotLoaded:
             if step.isolation == "process":
@@ -172,7 +172,7 @@ class ProcessPool:
             self._attempts.hold_back(attempt)
 
     def _never_ran(self, attempt: Attempt, outcome: Outcome) -> None:
-        if self._attempts.may_begin(attempt, self._clock.now_ms()):
+        if self._attempts.may_begin(attempt, self._clock.now_ms(), "process"):
             self._attempts.finish(attempt, None if self._stopping else outcome)
 
     async def _outcome(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.messages import StepDone
-from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome
+from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome, Place
 from stepwell.actors.runner.gates import Gates
 from stepwell.actors.runner.outcome import context_with_deadline, erred
 from stepwell.actors.runner.processes import ProcessPool
@@ -69,6 +69,16 @@ class StepRunner:
     def given_up(self) -> int:
         """Threads that hang in a step far beyond its timeout."""
         return self._pool.given_up
+
+    @property
+    def bodies(self) -> dict[Place, int]:
+        """How many bodies run now, by place."""
+        return self._attempts.bodies
+
+    @property
+    def set_apart(self) -> int:
+        """Attempts in processes of their own that may have killed a shard."""
+        return self._attempts.set_apart
 
     @property
     def running(self) -> int:
@@ -143,7 +153,7 @@ class StepRunner:
 
     async def _run_async(self, attempt: Attempt) -> None:
         started = self._clock.now_ms()
-        if not self._attempts.may_begin(attempt, started):
+        if not self._attempts.may_begin(attempt, started, "loop"):
             return
         order = attempt.order
         step = order.call.step
@@ -173,7 +183,7 @@ class StepRunner:
 
     def _run_sync(self, attempt: Attempt) -> None:
         started = self._clock.now_ms()
-        if not self._attempts.may_begin(attempt, started):
+        if not self._attempts.may_begin(attempt, started, "thread"):
             return
         order = attempt.order
         step = order.call.step

@@ -44,7 +44,7 @@ async def carry(pool: redis.asyncio.ConnectionPool, parcel: Parcel) -> list[obje
     try:
         connection = await connections.get_connection()
     except (RedisError, OSError) as error:
-        raise LinkDown(f"no connection to Redis: {error}") from error
+        raise LinkDown(f"no connection to Redis: {error}", sent=False) from error
     raws: list[object] = []
     reusable = False
     try:

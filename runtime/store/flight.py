@@ -28,14 +28,26 @@ _pack = cast(Callable[[tuple[str | bytes | int, ...]], bytes], hiredis.pack_comm
 
 
 class LinkDown(StoreUnreachable):
-    """There was no connection, or it broke; whether the batch was executed is unknown. Send it again."""
+    """There was no connection, or it broke; whether the batch was executed is unknown. Send it again. `sent`: there was
+    one."""
+
+    def __init__(self, message: str, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[LinkDown], tuple[object, ...]]:
+        return (type(self), (str(self), self.sent))
 
 
 class NotDurable(LinkDown):
     """The server has executed the batch, but it is not as safe as was asked for. Send it again."""
 
     def __init__(self, why: str) -> None:
+        self.why = why
         super().__init__(f"what was written is not safe yet: {why}")
+
+    def __reduce__(self) -> tuple[type[LinkDown], tuple[object, ...]]:
+        return (type(self), (self.why,))
 
 
 class _Connection(Protocol):
@@ -81,7 +93,7 @@ class Flight:
             self._taken = pool.get_connection()
         except (RedisError, OSError) as error:
             # Also a server that answers, but refuses the handshake for now (busy, another password, no rights).
-            raise LinkDown(f"no connection to Redis: {error}") from error
+            raise LinkDown(f"no connection to Redis: {error}", sent=False) from error
         self._connection = cast(_Connection, self._taken)
         try:
             self._connection.send_packed_command([parcel.packed])

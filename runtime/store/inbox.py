@@ -14,16 +14,15 @@ import redis
 
 from stepwell.core.errors import StoreError
 from stepwell.core.formats import FORMAT
-from stepwell.core.status import TERMINAL
-from stepwell.store import backoffs
-from stepwell.store.keys import STATUSES, Keys
+from stepwell.store import census
+from stepwell.store.keys import Keys
 from stepwell.store.link import Link, LinkDown, StoreRefused, block_ms_max
 from stepwell.store.replies import entries_of, items_of, number, scored, streams_of, text
 from stepwell.store.requests import Command
 from stepwell.store.scattered import START, ScatteredReads
 from stepwell.store.scripts import Scripts
 
-__all__ = ["COMMAND_FORMAT", "START", "Counts", "Entry", "InboxStore"]
+__all__ = ["COMMAND_FORMAT", "START", "Entry", "InboxStore"]
 
 COMMAND_FORMAT: Final = str(FORMAT)
 
@@ -40,16 +39,6 @@ class Entry(msgspec.Struct):
     partition: int
     entry_id: str
     fields: dict[str, bytes]
-
-
-class Counts(msgspec.Struct):
-    """How many executions of some partitions have not ended, by status; how many wait for a time that is known
-    (`timed`), how many for something else (`untimed`); and by flow how many back off, and when the first is due (ms).
-    """
-
-    sizes: dict[str, int]
-    waiting: dict[str, int]
-    backoffs: dict[str, tuple[int, int]]
 
 
 class InboxStore:
@@ -174,19 +163,9 @@ class InboxStore:
         (raw,) = self._link.call([command])
         return text(raw)
 
-    def count(self, partitions: Sequence[int]) -> Counts:
-        """How many executions of these partitions have not ended, and what they wait for."""
-        unfinished = [status for status in STATUSES if status not in TERMINAL]
-        ask: list[Command] = [["ZCARD", self._keys.by(p, status)] for status in unfinished for p in partitions]
-        waiting = backoffs.waiting(self._keys, partitions)
-        flows = backoffs.flows(self._keys, partitions)
-        answers = self._link.call_ours([*ask, *waiting.commands, *flows.commands])
-        found = iter(answers[: len(ask)])
-        sizes = {status: sum(number(next(found)) for _ in partitions) for status in unfinished}
-        rest = answers[len(ask) :]
-        waits = waiting.parse(rest[: len(waiting.commands)])
-        by_flow = backoffs.counts(self._keys, flows.parse(rest[len(waiting.commands) :]))
-        return Counts(sizes, waits, by_flow.parse(self._link.call_ours(by_flow.commands)))
+    def count(self, partitions: Sequence[int]) -> census.Counts:
+        """How many executions of these partitions have not ended, what they wait for, and what lies there."""
+        return census.count(self._link, self._keys, partitions)
 
     def lengths(self) -> list[int]:
         """How many entries wait, by partition."""

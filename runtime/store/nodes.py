@@ -95,10 +95,10 @@ def slots_in(raw: object, node: Address) -> SlotMap:
 def unanswered(error: Exception | None) -> LinkDown:
     """Nobody says who serves what; `error` is why the last one does not."""
     if error is None:
-        return LinkDown("no connection to Redis: no node of the cluster is known")
+        return LinkDown("no connection to Redis: no node of the cluster is known", sent=False)
     if isinstance(error, LinkDown):
         return error
-    down = LinkDown(f"no node says who serves what in the cluster: {error}")
+    down = LinkDown(f"no node says who serves what in the cluster: {error}", sent=False)
     down.__cause__ = error
     return down
 

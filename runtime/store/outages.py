@@ -47,7 +47,7 @@ class Outages:
         if master not in self._failed:
             return False
         if self._monotonic() < self._failed[master][0]:
-            raise LinkDown("it did not answer a moment ago")
+            raise LinkDown("it did not answer a moment ago", sent=False)
         return True
 
     def may_look(self) -> bool:

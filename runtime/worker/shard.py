@@ -131,6 +131,7 @@ class RunningShard:
             self.clock,
             self._stopping.wait,
             self._leases.hurry,
+            parts.observer,
         )
         self._context = Shard(
             clock=self.clock,
@@ -194,7 +195,7 @@ class RunningShard:
         intake = Intake(
             store, link, parts.registry, lambda: workers.living(self.clock.now_ms()), self.clock, parts.observer
         )
-        ingress = Ingress(store, intake, self.clock, self._stopping.wait, lambda: self._leases.outdated)
+        ingress = Ingress(store, intake, self.clock, self._stopping.wait, parts.observer, lambda: self._leases.outdated)
         guarantee = Guarantee(
             link.client, link.durability, f"{link.keys.namespace}:probe", self.clock.monotonic, parts.observer
         )

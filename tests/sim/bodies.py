@@ -20,7 +20,7 @@ from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import StepDone, StepErred
 from stepwell.actors.runner import StepOrder
-from stepwell.actors.runner.attempts import Attempt, Attempts
+from stepwell.actors.runner.attempts import Attempt, Attempts, Place
 from stepwell.actors.runner.gates import Gates
 from stepwell.actors.runner.outcome import told
 from stepwell.actors.tracing import Tracing
@@ -110,6 +110,7 @@ class SimRunner:
         self.withdraw = self._attempts.withdraw
         self.settle = self._attempts.settle
         self.lose = self._attempts.lose
+        self.given_up = 0
         self._heap: list[tuple[float, int, Attempt]] = []
         self._number = 0
         self.most_running = 0
@@ -117,6 +118,14 @@ class SimRunner:
     @property
     def running(self) -> int:
         return self._attempts.active
+
+    @property
+    def bodies(self) -> dict[Place, int]:
+        return self._attempts.bodies
+
+    @property
+    def set_apart(self) -> int:
+        return self._attempts.set_apart
 
     @property
     def closed(self) -> bool:
@@ -171,7 +180,10 @@ class SimRunner:
         fresh = body.run is None
         if fresh:
             now = self._clock.now_ms()
-            if not self._attempts.may_begin(attempt, now):
+            place: Place = "loop" if step.is_async else "thread"
+            if order.lane or step.isolation == "process":
+                place = "process"
+            if not self._attempts.may_begin(attempt, now, place):
                 return
             order = attempt.order  # it may have been declared anew while it waited
             self._box.works(attempt.slot)

@@ -351,7 +351,8 @@ class SimShard:
     def _build_reader(self) -> InboxReader:
         store = InboxStore(self.world.connect(), self.world.keys, self.world.scripts)
         store._link = self._sim_link("inbox")
-        return InboxReader(store, self.holdings, self.clock, self._pause_reader, lambda: None)
+        observer = self.world.store_events.append
+        return InboxReader(store, self.holdings, self.clock, self._pause_reader, lambda: None, observer)
 
     def _build_ingress(self) -> Ingress:
         link = self._sim_link("ingress")
@@ -359,7 +360,7 @@ class SimShard:
         workers = self.world.offers
         observer, newer = self.world.store_events.append, Newer(self._reads)
         intake = Intake(store, link, self.context.registry, lambda: workers, self.clock, observer, newer)
-        return Ingress(store, intake, self.clock, self._pause_ingress, lambda: self.leases.outdated)
+        return Ingress(store, intake, self.clock, self._pause_ingress, observer, lambda: self.leases.outdated)
 
     def _build_leases(self) -> Leases:
         world = self.world

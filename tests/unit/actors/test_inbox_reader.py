@@ -44,7 +44,7 @@ class Blinks:
 def test_a_partition_that_is_lost_while_its_taking_over_fails_is_not_read_on() -> None:
     clock = VirtualClock()
     store = Blinks()
-    reader = InboxReader(store, Holdings(clock.monotonic), clock, clock.advance, lambda: None)  # type: ignore[arg-type]
+    reader = InboxReader(store, Holdings(clock.monotonic), clock, clock.advance, lambda: None, lambda _: None)  # type: ignore[arg-type]
     reader.dispatcher = SimpleNamespace(tell=lambda message: None)  # type: ignore[assignment]
     reader.gained(0)
     reader.gained(1)

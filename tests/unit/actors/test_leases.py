@@ -7,7 +7,7 @@ from unit.actors.lease_stage import PARTITIONS, Stage, run_until, waits
 
 from stepwell.actors.leases import MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS, TTL_MS
 from stepwell.actors.messages import PartitionLost
-from stepwell.actors.store_events import Fenced
+from stepwell.actors.store_events import Fenced, PartitionGained, PartitionGone
 
 
 @pytest.fixture
@@ -84,7 +84,10 @@ def test_a_lost_partition_is_dropped_told_and_asked_for_again(stage: Stage) -> N
     stage.leases.round()
     assert stage.lost == [1]
     assert stage.told == [PartitionLost(1)]
-    assert stage.events == [Fenced(1, lost=True)]
+    assert [e for e in stage.events if not isinstance(e, PartitionGained)] == [
+        Fenced(1, lost=True),
+        PartitionGone(1, "lost"),
+    ]
     assert stage.checked == [(1, None)]
     assert stage.holdings.partitions() == [0, 2]
     stage.store.lost = set()
@@ -98,7 +101,7 @@ def test_a_fenced_write_makes_it_look_at_once_and_tells_the_mirror(stage: Stage)
     stage.leases.recheck(2)
     stage.leases.run_once()
     assert stage.checked == [(2, stage.holdings.lease(2))]
-    assert stage.events == [Fenced(2, lost=False)]
+    assert [e for e in stage.events if not isinstance(e, PartitionGained)] == [Fenced(2, lost=False)]
 
 
 def test_a_suspect_that_is_not_held_is_checked_too(stage: Stage) -> None:

@@ -1,0 +1,84 @@
+"""How much lies in some partitions: what gauges and live views show of it. Costs the same however much there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from stepwell.core.status import TERMINAL
+from stepwell.store import backoffs
+from stepwell.store.keys import STATUSES, Keys
+from stepwell.store.link import Link
+from stepwell.store.replies import entries_of, items_of, number, order, text
+from stepwell.store.requests import Command
+
+__all__ = ["Counts", "Lying", "count"]
+
+_UNFINISHED: Final = tuple(status for status in STATUSES if status not in TERMINAL)
+_STRIKES: Final = ("x:", "e:")
+
+
+class Lying(msgspec.Struct, frozen=True):
+    """What waits to be applied, or for a person. `entries` in the inboxes; `oldest_ms` is when the oldest of them came,
+    None where there is none. `letters` that are dead, and `suspects`: executions and entries that shards have died on.
+    `ingress`: entries there, with its letters; 0 unless partition 0 is among those counted, so that only one counts.
+    """
+
+    entries: int = 0
+    oldest_ms: int | None = None
+    letters: int = 0
+    suspects: int = 0
+    ingress: int = 0
+
+
+class Counts(msgspec.Struct):
+    """How many executions of some partitions have not ended, by status; how many wait for a time that is known
+    (`timed`), how many for something else (`untimed`); by flow how many back off, and when the first is due (ms); and
+    what lies there.
+    """
+
+    sizes: dict[str, int]
+    waiting: dict[str, int]
+    backoffs: dict[str, tuple[int, int]]
+    lying: Lying
+
+
+def count(link: Link, keys: Keys, partitions: Sequence[int]) -> Counts:
+    """Count these partitions, in two round trips. Raises as `Link.call` does; a stranger's key counts as empty."""
+    sizes: list[Command] = [["ZCARD", keys.by(p, status)] for status in _UNFINISHED for p in partitions]
+    waiting = backoffs.waiting(keys, partitions)
+    flows = backoffs.flows(keys, partitions)
+    lying = _lying_commands(keys, partitions)
+    answers = iter(link.call_ours([*sizes, *waiting.commands, *flows.commands, *lying]))
+    by_status = {status: sum([number(next(answers)) for _ in partitions]) for status in _UNFINISHED}
+    waits = waiting.parse([next(answers) for _ in waiting.commands])
+    by_flow = backoffs.counts(keys, flows.parse([next(answers) for _ in flows.commands]))
+    lies = _lying(list(answers), 0 in partitions)
+    return Counts(by_status, waits, by_flow.parse(link.call_ours(by_flow.commands)), lies)
+
+
+def _lying_commands(keys: Keys, partitions: Sequence[int]) -> list[Command]:
+    commands: list[Command] = [["XLEN", keys.ingress], ["XLEN", keys.ingress_dead]] if 0 in partitions else []
+    for part in (keys.parts[p] for p in partitions):
+        commands += [
+            ["XLEN", part.inbox],
+            ["XRANGE", part.inbox, "-", "+", "COUNT", 1],
+            ["XLEN", part.dead],
+            ["HKEYS", part.suspects],
+        ]
+    return commands
+
+
+def _lying(raws: list[object], with_ingress: bool) -> Lying:
+    ingress, letters = map(number, raws[:2]) if with_ingress else (0, 0)
+    rest = raws[2:] if with_ingress else raws
+    oldest = [order(entries[0][0])[0] for raw in rest[1::4] if (entries := entries_of(raw))]
+    return Lying(
+        entries=sum(map(number, rest[0::4])),
+        oldest_ms=min(oldest, default=None),
+        letters=letters + sum(map(number, rest[2::4])),
+        suspects=sum(text(field).startswith(_STRIKES) for raw in rest[3::4] for field in items_of(raw)),
+        ingress=ingress,
+    )
