@@ -75,8 +75,8 @@ class Ingress:
             if not self._warned:
                 logger.warning("the ingress can't be read (%s); trying again", error)
             self._warned = True
-            self._unsure = True
             self._observer(StoreTrouble("ingress", kind_of(error), str(error)))
+            self._unsure = True
             self._pause(PAUSE_SECONDS)
 
     def leave(self) -> None:
