@@ -46,11 +46,12 @@ from stepwell.core.status import (
     PARKED,
     QUEUED,
     RUNNING,
+    SETTLED,
     STEP_RUNNING,
     TERMINAL,
     WAITING,
 )
-from stepwell.core.transitions import dues, is_busy, next_due, score_of
+from stepwell.core.transitions import Place, dues, is_busy, next_due, place_of, score_of
 from stepwell.flow.attempt import context_of
 from stepwell.flow.machine import Machine, Turn
 from stepwell.flow.registry import unknown_flow
@@ -95,6 +96,7 @@ class ExecutionActor(PooledActor):
         self._row_status = ""
         self._row_due: float | None = None
         self._row_backoff: int | None = None
+        self._row_place: Place = (0, "")
         self._handled = 0
         self._settling: m.StepDone | m.StepErred | None = None  # the outcome that is being recorded
         self._busy: bool | None = None  # what the dispatcher was told last
@@ -116,6 +118,7 @@ class ExecutionActor(PooledActor):
             return
         self._row_status = cp.status
         self._row_due, self._row_backoff = dues(cp)
+        self._row_place = place_of(cp)
         flow = self._shard.registry.find(cp.meta.flow)
         self._machine = Machine(flow, cp)
         if flow is None:
@@ -300,6 +303,7 @@ class ExecutionActor(PooledActor):
             return
         cp = machine.checkpoint
         due, backoff = dues(cp)
+        place = place_of(cp) if cp.status in SETTLED else (cp.meta.created_at, "")
         sets: list[tuple[str, bytes]] = []
         dels: list[str] = []
         for name, value in turn.fields.items():
@@ -325,10 +329,13 @@ class ExecutionActor(PooledActor):
             ended=cp.status in TERMINAL and self._row_status not in TERMINAL,
             forget="xi" if self._left.suspect and cp.terminal else self._pardon,
             flow=cp.meta.flow,
+            attributes=cp.meta.attributes,
+            place_before=self._row_place,
+            place=place,
             backoff="" if backoff == self._row_backoff else score_of(backoff),
         )
         self._pardon = ""
-        self._row_due, self._row_backoff = due, backoff
+        self._row_due, self._row_backoff, self._row_place = due, backoff, place
         self._pending = ()
         self._in_flight = commit
         self._shard.mirror.send(self.actor_ref, commit)
@@ -484,12 +491,8 @@ class ExecutionActor(PooledActor):
         status = PARKED if machine is None else machine.checkpoint.status
         if status == PARKED or status in TERMINAL:
             self._ask_to_leave()
-        elif status == WAITING and self._passivate_after_ms < self._idle_ms < math.inf:
+        elif status == WAITING and self._shard.limits.passivate_after * 1000 < self._idle_ms < math.inf:
             self._ask_to_leave()  # (what is not timed may come at once: the dispatcher tells when that rests too long)
-
-    @property
-    def _passivate_after_ms(self) -> float:
-        return self._shard.limits.passivate_after * 1000
 
     @property
     def _idle_ms(self) -> float:

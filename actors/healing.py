@@ -18,7 +18,8 @@ from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.shard import Shard
 from stepwell.core import row
 from stepwell.core.checkpoint import Checkpoint
-from stepwell.core.transitions import dues, score_of
+from stepwell.core.status import PARK_REASONS
+from stepwell.core.transitions import dues, place_of, score_of
 from stepwell.store.replies import Committed, Loaded
 from stepwell.store.requests import ReadRev, Restore, Revive
 
@@ -120,5 +121,8 @@ def whole_row(kind: type[R], shard: Shard, cp: Checkpoint, lease: str, rev: int)
         fields=row.fields_of(cp),
         flow=cp.meta.flow,
         backoff=score_of(backoff),
+        place=place_of(cp),
+        attributes=cp.meta.attributes,
+        errors_before=[*PARK_REASONS, *(failure.type for failure in cp.failures)],
         ended=cp.terminal,
     )

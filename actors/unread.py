@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from stepwell.actors import messages as m
 from stepwell.actors.shard import Shard
+from stepwell.core.attributes import Attributes
 from stepwell.core.codec import UNREADABLE
 from stepwell.core.ownership import next_rev
 from stepwell.core.records import TerminalError, decode_meta, encode
@@ -23,7 +24,7 @@ def parking_commit(
     if not rev.isdigit() or status not in STATUSES or status == PARKED or status in TERMINAL:
         return None
     now = shard.clock.now_ms()
-    flow = _flow_of(fields)
+    flow, attributes = _known_of(fields)
     return Commit(
         partition=grant.partition,
         execution_id=execution_id,
@@ -39,12 +40,15 @@ def parking_commit(
         forget=forget,
         flow=flow,
         backoff=DROP if flow else "",
+        attributes=attributes,
+        place=(now, park.reason),
     )
 
 
-def _flow_of(fields: Mapping[str, bytes]) -> str:
-    """The flow under which it may be listed as backing off; '' where the row does not say that any more."""
+def _known_of(fields: Mapping[str, bytes]) -> tuple[str, Attributes | None]:
+    """By which flow and attributes it is listed, as far as the row still says that."""
     try:
-        return decode_meta(fields.get("meta", b"")).flow
+        meta = decode_meta(fields.get("meta", b""))
+        return meta.flow, meta.attributes
     except UNREADABLE:
-        return fields.get("flow", b"").decode(errors="replace")
+        return fields.get("flow", b"").decode(errors="replace"), None

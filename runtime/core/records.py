@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from stepwell.core.attributes import Attributes
 from stepwell.core.formats import FORMAT
 from stepwell.core.status import STEP_COMPLETED
 
@@ -37,6 +38,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     format: int = FORMAT
     trace: str = ""  # `traceparent` of the span that it was started in; no key or token depends on it
     trace_state: str = ""  # and its `tracestate`
+    attributes: Attributes | None = None
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

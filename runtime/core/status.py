@@ -14,6 +14,7 @@ CANCELLED: Final = "cancelled"
 
 STATUSES: Final = (QUEUED, RUNNING, WAITING, PARKED, COMPLETED, ERROR, CANCELLED)
 TERMINAL: Final = frozenset({COMPLETED, ERROR, CANCELLED})
+SETTLED: Final = TERMINAL | {PARKED}  # nothing goes on by itself
 
 STEP_READY: Final = "ready"  # would run, but the execution is parked or ended
 STEP_RUNNING: Final = "running"  # its start is mirrored: the body may be running
@@ -29,3 +30,4 @@ PARK_NOT_DEPLOYED: Final = "not deployed here"
 PARK_UNREADABLE: Final = "unreadable row"
 PARK_CRASHED: Final = "crashed"
 PARK_KILLS_SHARD: Final = "crashes its shard"
+PARK_REASONS: Final = (PARK_DIVERGED, PARK_NOT_DEPLOYED, PARK_UNREADABLE, PARK_CRASHED, PARK_KILLS_SHARD)

@@ -13,8 +13,9 @@ from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import Effect
 from stepwell.core.records import STEP
 from stepwell.core.rules import commands, life, steps
-from stepwell.core.status import PARKED, RUNNING, STEP_BACKOFF, STEP_RUNNING, TERMINAL, WAITING
+from stepwell.core.status import PARKED, RUNNING, SETTLED, STEP_BACKOFF, STEP_RUNNING, TERMINAL, WAITING
 
+Place: TypeAlias = tuple[int, str]
 _Rule: TypeAlias = Callable[[Checkpoint, Any], tuple[Checkpoint, list[Effect]]]
 _RULES: dict[type, _Rule] = {
     inputs.Begin: life.begin,
@@ -80,6 +81,16 @@ def dues(checkpoint: Checkpoint) -> tuple[float | None, int | None]:
             if op.status == STEP_BACKOFF and (backoff is None or at < backoff):
                 backoff = at
     return (due if status == WAITING else 0), backoff
+
+
+def place_of(checkpoint: Checkpoint) -> Place:
+    """By what people find it: the time when it ended or was parked (ms), until then when it was created; and the type
+    of the error that it is in or parked for, '' for none."""
+    error = checkpoint.error
+    if checkpoint.status not in SETTLED:
+        return checkpoint.meta.created_at, ""
+    at = checkpoint.ended_at if checkpoint.terminal or error is None else error.at
+    return checkpoint.meta.created_at if at is None else at, "" if error is None else error.type
 
 
 def is_busy(checkpoint: Checkpoint, now: int) -> bool:

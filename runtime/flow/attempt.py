@@ -109,6 +109,7 @@ def context_of(
         idempotency_key=idempotency_key(checkpoint.root, op.token),
         fencing_token=epoch,
         deadline=deadline,
+        attributes={**checkpoint.meta.attributes} if checkpoint.meta.attributes else {},
     )
     return _traced(context, checkpoint, op, flags) if flags is not None or checkpoint.meta.trace else context
 

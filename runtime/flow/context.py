@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from stepwell.core.attributes import Attributes
 from stepwell.core.errors import UsageError
 
 _logger = logging.getLogger("stepwell.step")
@@ -29,6 +30,7 @@ class StepContext(msgspec.Struct, frozen=True, gc=False):
         deadline: when the attempt times out, on the `time.monotonic()` clock, in seconds; None: never.
         traceparent: the attempt's span as a W3C header, for receivers; empty where nothing is traced.
         tracestate: what goes with it.
+        attributes: those that the execution was started with.
     """
 
     execution_id: str
@@ -42,6 +44,7 @@ class StepContext(msgspec.Struct, frozen=True, gc=False):
     deadline: float | None = None
     traceparent: str = ""
     tracestate: str = ""
+    attributes: Attributes = {}
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

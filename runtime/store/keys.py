@@ -23,11 +23,12 @@ _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 class PartitionKeys:
     """The names of one partition, ready to use.
 
-    `row`, `ended` and `cmd`, `done` are prefixes that an execution id or a command id completes; `backoff_of` one that
-    a flow's name completes.
+    `row`, `ended` and `cmd`, `done` are prefixes that an execution id or a command id completes; a flow's name
+    completes `backoff_of` and `flow`, and `lists.py` does `attribute` and `error`.
     """
 
     __slots__ = (
+        "attribute",
         "backoff",
         "backoff_of",
         "by",
@@ -36,7 +37,9 @@ class PartitionKeys:
         "done",
         "ended",
         "epoch",
+        "error",
         "events",
+        "flow",
         "inbox",
         "lease",
         "live",
@@ -56,6 +59,9 @@ class PartitionKeys:
         self.by = {status: f"{tag}by:{status}" for status in STATUSES}
         self.backoff = tag + "backoff"
         self.backoff_of = tag + "backoff:"
+        self.flow = tag + "flow:"
+        self.attribute = tag + "attr:"
+        self.error = tag + "error:"
         self.lease = tag + "lease"
         self.epoch = tag + "epoch"
         self.seq = tag + "seq"

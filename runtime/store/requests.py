@@ -12,7 +12,10 @@ from typing import Protocol
 
 import msgspec
 
-from stepwell.store.keys import STATUSES, Keys, PartitionKeys
+from stepwell.core.attributes import Attributes
+from stepwell.core.transitions import Place
+from stepwell.store.keys import Keys, PartitionKeys
+from stepwell.store.lists import error_key, lists_of
 from stepwell.store.replies import (
     Broken,
     Buried,
@@ -102,8 +105,10 @@ class Commit(msgspec.Struct):
     `rev`: the revision that it then has; 0 is the one after `expected_rev`.
 
     `forget`: what is held no more against the execution: `i` its interrupted steps, `x` its strikes, `xi` both.
+    `place`: the time by which it is listed (ms), and the type of the error that it is listed for; `place_before` what
+    both were. Only with them changes its place among those of its flow, of its attributes and of that error.
     `backoff`: '' leaves the list of those that back off as it is, `DROP` takes the execution off it, and a time in ms
-    as text is when its first step that backs off is due; `flow` names that list.
+    as text is when its first step that backs off is due.
     """
 
     partition: int
@@ -124,6 +129,9 @@ class Commit(msgspec.Struct):
     rev: int = 0
     flow: str = ""
     backoff: str = ""
+    attributes: Attributes | None = None
+    place_before: Place = (0, "")
+    place: Place = (0, "")
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command; what this commit does not touch is left out."""
@@ -132,31 +140,29 @@ class Commit(msgspec.Struct):
         dels = self.dels
         rest: list[str | bytes | int] = [""]
         tail: list[str | bytes] = []
-        if (
-            self.status_from != self.status_to
-            or self.live != KEEP
-            or self.applied
-            or self.backoff
-            or self.ended
-            or self.forget
-        ):
-            named += (part.live, part.by[self.status_from], part.by[self.status_to])
-            if self.applied or self.forget:
-                named.append(part.inbox)
+        moved = self.status_from != self.status_to or self.place != self.place_before
+        if moved or self.live != KEEP or self.applied or self.backoff or self.forget:
+            named += (part.live, part.inbox)
+            if self.applied:
                 tail = self._applied(part, named)
-                if self.forget:
-                    named.append(part.suspects)
+            if self.forget:
+                named.append(part.suspects)
             if self.backoff:
                 named += (part.backoff, part.backoff_of + self.flow)
+            leaves, stands = self._lists(part) if moved else ((), ())
+            named += leaves
+            named += stands
             rest = [
                 len(self.applied),
                 self.execution_id,
                 self.live,
-                self.status_from,
-                self.status_to,
+                self.status_to if self.status_from != self.status_to else "",
                 part.ended + self.execution_id if self.ended else "",
                 self.forget,
                 self.backoff,
+                len(leaves),
+                len(stands),
+                self.place[0],
             ]
         command: Command = [
             "EVALSHA",
@@ -178,6 +184,19 @@ class Commit(msgspec.Struct):
             command += tail
         command += chain.from_iterable(self.sets)
         return command
+
+    def _lists(self, part: PartitionKeys) -> tuple[Sequence[str], Sequence[str]]:
+        """The lists that it leaves, and those on which it gets a place or another one."""
+        stands = [part.by[self.status_to]]
+        leaves = [part.by[self.status_from]] if self.status_from != self.status_to else []
+        if self.place != self.place_before:
+            stands += lists_of(part, self.flow, self.attributes)
+            error, before = self.place[1], self.place_before[1]
+            if error:
+                stands.append(error_key(part, error))
+            if before and before != error:
+                leaves.append(error_key(part, before))
+        return leaves, stands
 
     def _applied(self, part: PartitionKeys, named: list[str]) -> list[str | bytes]:
         tail: list[str | bytes] = []
@@ -201,7 +220,8 @@ class Restore(msgspec.Struct):
     """Brings back a row that Redis lost, as its owner remembers it.
 
     `fields` is the whole row but for `status rev commit updated_at`; `live` and `backoff` are `DROP` or a due time in
-    ms as text.
+    ms as text. `place`: the time by which it is listed (ms), and the type of the error that it is listed for;
+    `errors_before`: those for which it may have been.
     """
 
     partition: int
@@ -214,14 +234,23 @@ class Restore(msgspec.Struct):
     live: str
     fields: list[tuple[str, bytes]]
     flow: str
+    place: Place
     backoff: str = DROP
     ended: bool = False
+    attributes: Attributes | None = None
+    errors_before: Sequence[str] = ()
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
-        """The command, with every status index among its keys."""
+        """The command, with every list among its keys on which the row as Redis has it may stand."""
         part = keys.parts[self.partition]
+        stands = [part.by[self.status], *lists_of(part, self.flow, self.attributes)]
+        if self.place[1]:
+            stands.append(error_key(part, self.place[1]))
+        before = [*part.by.values(), *(error_key(part, error) for error in self.errors_before)]
         named = [part.lease, part.row + self.execution_id, part.seq, part.live]
-        named += (part.backoff, part.backoff_of + self.flow, *part.by.values())
+        named += (part.backoff, part.backoff_of + self.flow)
+        named += [each for each in dict.fromkeys(before) if each not in stands]
+        named += stands
         command: Command = [
             "EVALSHA",
             scripts.restore,
@@ -234,9 +263,10 @@ class Restore(msgspec.Struct):
             self.execution_id,
             self.live,
             self.status,
-            7 + STATUSES.index(self.status),
+            len(stands),
             part.ended + self.execution_id if self.ended else "",
             self.backoff,
+            self.place[0],
         ]
         command += chain.from_iterable(self.fields)
         return command
@@ -323,7 +353,11 @@ class DeadLetter(msgspec.Struct):
 
 
 class Unlist(msgspec.Struct):
-    """Takes an execution that has no row off the lists of its partition. `flows`: those that it may be of."""
+    """Takes an execution that has no row off the lists of its partition. `flows`: those that it may be of.
+
+    Lists of its attributes and errors, which nobody knows any more, keep its id; who reads them finds no row and
+    passes over it.
+    """
 
     partition: int
     execution_id: str
@@ -333,10 +367,10 @@ class Unlist(msgspec.Struct):
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command."""
         part = keys.parts[self.partition]
-        named = [part.lease, part.row + self.execution_id, part.live, *part.by.values(), part.backoff]
-        place = len(named)
+        named = [part.lease, part.row + self.execution_id, part.backoff, part.live, *part.by.values()]
+        named += [part.flow + flow for flow in self.flows]
         named += [part.backoff_of + flow for flow in self.flows]
-        return ["EVALSHA", scripts.unlist, len(named), *named, self.lease, self.execution_id, place]
+        return ["EVALSHA", scripts.unlist, len(named), *named, self.lease, self.execution_id, len(self.flows)]
 
     def parse(self, raw: object) -> Reply:
         """Unlisted or Fenced."""
@@ -370,19 +404,22 @@ class Create(msgspec.Struct):
     fields: list[tuple[str, bytes]]
     due_ms: int = 0
     event: bytes = b""
+    attributes: Attributes | None = None
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command."""
         part = keys.parts[keys.partition_of(self.execution_id)]
+        lists = lists_of(part, self.flow, self.attributes)
         command: Command = [
             "EVALSHA",
             scripts.create,
-            5,
+            5 + len(lists),
             part.row + self.execution_id,
-            part.by["queued"],
             part.live,
             part.inbox,
             part.events,
+            part.by["queued"],
+            *lists,
             self.execution_id,
             self.flow,
             self.input_hash,

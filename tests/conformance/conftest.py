@@ -173,6 +173,9 @@ class Store:
             "sets": [("p:charge", b'{"attempt":1}')],
             "status_from": "queued",
             "status_to": "running",
+            "flow": "checkout",
+            "place_before": (NOW, ""),
+            "place": (NOW, ""),
         }
         return Commit(execution_id=execution_id, **{**given, **changes})
 
@@ -186,6 +189,7 @@ class Store:
             "status": "waiting",
             "live": str(NOW + 9000),
             "flow": "checkout",
+            "place": (NOW + 7000, ""),
             "fields": [("meta", b"{}"), ("flow", b"checkout"), ("input_hash", b"h1"), ("r:charge", b"[1]")],
         }
         return Restore(execution_id=execution_id, **{**given, **changes})

@@ -103,7 +103,7 @@ def test_what_has_no_row_is_listed_no_more(store, part):
     store.execute(store.commit(flow="checkout", backoff="5"))
     store.client.delete(part.row + "e1")
     request = Unlist(part.number, "e1", store.lease, ["another", "checkout"])
-    assert store.execute(request) == Unlisted(3)
+    assert store.execute(request) == Unlisted(4), "live, its status, its flow, its backoffs"
     assert index(store) == {}
 
 

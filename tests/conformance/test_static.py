@@ -241,13 +241,20 @@ def test_a_commit_names_only_the_keys_it_uses():
     plain.event = b"1"
     assert plain.args(keys, scripts)[2] == 4
     plain.status_to = "waiting"
-    assert plain.args(keys, scripts)[2] == 7
+    plain.flow, plain.attributes = "checkout", {"customer": "c7", "vip": True}
+    assert plain.args(keys, scripts)[2] == 8, "its time is the same, and so are its places"
     plain.applied = [Applied("1-1"), Applied("1-2", "c1", b"1")]
     assert plain.args(keys, scripts)[2] == 9
     plain.forget = "x"
     assert plain.args(keys, scripts)[2] == 10
-    plain.flow, plain.backoff = "checkout", DROP
+    plain.backoff = DROP
     assert plain.args(keys, scripts)[2] == 12
     plain.applied, plain.forget = (), ""
-    assert plain.args(keys, scripts)[2] == 9
+    assert plain.args(keys, scripts)[2] == 10
+    plain.status_to, plain.place = "error", (2, "ValueError")
+    assert plain.args(keys, scripts)[2] == 14
+    plain.status_from, plain.place_before, plain.place = "error", (2, "ValueError"), (3, "ValueError")
+    assert plain.args(keys, scripts)[2] == 13, "it failed again, in the turn that began with its retry"
+    plain.status_to, plain.place = "running", (1, "")
+    assert plain.args(keys, scripts)[2] == 14
     assert DeadLetter(0, "l", "1-1", "k", "r", 1).args(keys, scripts)[2] == 3

@@ -9,7 +9,25 @@ from stepwell.core import events, records, row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.status import OP_WAITING, PARKED, QUEUED, STEP_BACKOFF, STEP_RUNNING, TERMINAL
 from stepwell.core.transitions import live_score
+from stepwell.store.keys import PartitionKeys
 from stepwell.store.requests import Commit, DeadLetter
+
+
+def places_of(cp: Checkpoint, part: PartitionKeys) -> dict[str, int]:
+    """On which lists an execution must stand, and by which time."""
+    at = cp.meta.created_at
+    if cp.terminal:
+        assert cp.ended_at is not None
+        at = cp.ended_at
+    elif cp.status == PARKED:
+        assert cp.error is not None
+        at = cp.error.at
+    lists = [part.by[cp.status], part.flow + cp.meta.flow]
+    for name, value in (cp.meta.attributes or {}).items():
+        lists.append(f"{part.attribute}{name}={str(value).lower() if value in (True, False) else value}")
+    if cp.error is not None:
+        lists.append(part.error + cp.error.type)
+    return dict.fromkeys(lists, at)
 
 
 def check_backoff(cp: Checkpoint, listed: list[tuple[str, float]]) -> None:
@@ -44,6 +62,7 @@ class Audit:
 
     def check(self) -> None:
         listed = self._backing_off()
+        placed = self._places()
         waiting = {entry.get("execution", "") for entry in self._world.inbox()}
         for status, members in self._world.statuses().items():
             for execution_id in members:
@@ -60,7 +79,23 @@ class Audit:
                 if status not in TERMINAL and status != PARKED:
                     self._check_goes_on(cp, execution_id in waiting)
                 self.checked += 1
+                places = {key: at for key, at in placed.items() if key[1] == execution_id}
+                part = self._world.keys.parts[self._world.keys.partition_of(execution_id)]
+                expected = {(key, execution_id): at for key, at in places_of(cp, part).items()}
+                assert places == expected, f"{execution_id} is listed as {places}, not as {expected}"
         assert not listed, f"listed as backing off, and as nothing else: {listed}"
+
+    def _places(self) -> dict[tuple[str, str], float]:
+        """By list and execution its time there."""
+        found: dict[tuple[str, str], float] = {}
+        for part in self._world.keys.parts:
+            lists = [*part.by.values()]
+            for prefix in (part.flow, part.attribute, part.error):
+                lists += [key.decode() for key in self._world.client.scan_iter(prefix + "*")]
+            for key in lists:
+                for member, at in self._world.client.zrange(key, 0, -1, withscores=True):
+                    found[key, member.decode()] = at
+        return found
 
     def _backing_off(self) -> dict[str, tuple[str, float]]:
         """What the indexes say: by execution its flow, and when its first step that backs off is due."""

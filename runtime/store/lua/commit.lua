@@ -2,17 +2,18 @@
 --
 -- KEYS  1 lease  2 row  3 seq  4 events
 --       of a commit that touches more than the row and its events:
---       5 live  6 by:<status before>  7 by:<status after>  8 inbox
---       9.. one cmd hash for each applied command that has an outcome; the suspects, if it forgets
---       at the end, if that changes: backoff, and the backoff:<flow> of its flow
---       Trailing keys from the fifth on that this commit does not use may be left out.
+--       5 live  6 inbox
+--       7.. one cmd hash for each applied command that has an outcome
+--       then the suspects, if it forgets; then backoff and the backoff:<flow> of its flow, if that changes
+--       then the lists that it leaves, then those on which it stands from now on
 -- ARGV  1 lease value  2 expected rev  3 next rev  4 commit id  5 now (ms)
 --       6 event ('' = none)  7 number of deleted fields
---       8 number of applied commands; '' where the commit touches only the row and its events: then 9 to 15 are left out
---       9 execution id  10 live: keep, drop or a score  11 status before  12 status after
---       13 channel that hears of the end ('' = none)
---       14 what its suspects' fields are to be forgotten: '', i (interrupted steps), x (strikes) or xi
---       15 when its first step that backs off is due: '' (as before), drop or a score
+--       8 number of applied commands; '' where the commit touches only the row and its events: then 9 to 17 are left out
+--       9 execution id  10 live: keep, drop or a score  11 the new status ('' = as before)
+--       12 channel that hears of the end ('' = none)
+--       13 what its suspects' fields are to be forgotten: '', i (interrupted steps), x (strikes) or xi
+--       14 when its first step that backs off is due: '' (as before), drop or a score
+--       15 number of lists that it leaves  16 number of lists on which it stands  17 by which time (ms)
 --       then the deleted fields
 --       then for each applied command: inbox entry id ('' = none), outcome ('' = none), channel
 --       then pairs of field and value
@@ -37,10 +38,10 @@ if stored[1] ~= ARGV[2] then
   return {'CONFLICT', rev or '-1', stored[2] or ''}
 end
 
-local applied, deleted = tonumber(ARGV[8]), 16
-local id, live, moved, channel, forget, due = ARGV[9], ARGV[10], ARGV[11] ~= ARGV[12], ARGV[13], ARGV[14], ARGV[15]
+local applied, deleted = tonumber(ARGV[8]), 18
+local id, live, status, channel, forget, due = ARGV[9], ARGV[10], ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 if not applied then
-  applied, deleted, live, moved, channel, forget, due = 0, 9, 'keep', false, '', '', ''
+  applied, deleted, live, status, channel, forget, due = 0, 9, 'keep', '', '', '', ''
 end
 local commands = deleted + tonumber(ARGV[7])
 local first = commands + 3 * applied
@@ -53,7 +54,6 @@ for i = commands, first - 1, 3 do
     return redis.error_reply('ERR commit got a malformed inbox entry id')
   end
 end
-
 if due ~= '' and due ~= 'drop' and not tonumber(due) then
   return redis.error_reply('ERR commit got a due time that is no number')
 end
@@ -62,30 +62,30 @@ end
 if live ~= 'keep' and live ~= 'drop' then redis.call('ZADD', KEYS[5], live, id) end
 local seq = redis.call('INCR', KEYS[3])
 if live == 'drop' then redis.call('ZREM', KEYS[5], id) end
-local flow = #KEYS
-if due ~= '' then
-  local flows = flow - 1
-  local name = string.sub(KEYS[flow], #KEYS[flows] + 2)
-  if due ~= 'drop' then
-    redis.call('ZADD', KEYS[flow], due, id)
-    redis.call('SADD', KEYS[flows], name)
-  elseif redis.call('ZREM', KEYS[flow], id) == 1 and redis.call('EXISTS', KEYS[flow]) == 0 then
-    redis.call('SREM', KEYS[flows], name)
+if deleted > 9 then
+  local stands = #KEYS - tonumber(ARGV[16])
+  local leaves = stands - tonumber(ARGV[15])
+  for k = leaves + 1, stands do redis.call('ZREM', KEYS[k], id) end
+  for k = stands + 1, #KEYS do redis.call('ZADD', KEYS[k], ARGV[17], id) end
+  local flow, suspects = leaves, leaves
+  if due ~= '' then
+    local flows = leaves - 1
+    suspects = leaves - 2
+    local name = string.sub(KEYS[flow], #KEYS[flows] + 2)
+    if due ~= 'drop' then
+      redis.call('ZADD', KEYS[flow], due, id)
+      redis.call('SADD', KEYS[flows], name)
+    elseif redis.call('ZREM', KEYS[flow], id) == 1 and redis.call('EXISTS', KEYS[flow]) == 0 then
+      redis.call('SREM', KEYS[flows], name)
+    end
   end
-end
-if forget ~= '' then
-  local suspects = due == '' and flow or flow - 2
   for kind in string.gmatch(forget, '%a') do redis.call('HDEL', KEYS[suspects], kind .. ':' .. id) end
-end
-if moved then
-  redis.call('ZREM', KEYS[6], id)
-  redis.call('ZADD', KEYS[7], ARGV[5], id)
 end
 if ARGV[6] ~= '' then redis.call('XADD', KEYS[4], '*', 'e', ARGV[6]) end
 -- Cut down now and then: with each entry it would cost a third of it.
 if seq % 64 == 0 then redis.call('XTRIM', KEYS[4], 'MAXLEN', '~', '10000') end
 if applied > 0 then
-  local k = 9
+  local k = 7
   for i = commands, first - 1, 3 do
     if ARGV[i + 1] ~= '' then
       redis.call('HSET', KEYS[k], 'outcome', ARGV[i + 1], 'at', ARGV[5])
@@ -95,7 +95,7 @@ if applied > 0 then
   end
 end
 for i = commands, first - 1, 3 do
-  if ARGV[i] ~= '' then redis.call('XDEL', KEYS[8], ARGV[i]) end
+  if ARGV[i] ~= '' then redis.call('XDEL', KEYS[6], ARGV[i]) end
 end
 
 for i = deleted, commands - 1, 1000 do
@@ -105,8 +105,8 @@ while last - first > 999 do
   redis.call('HSET', KEYS[2], unpack(ARGV, first, first + 999))
   first = first + 1000
 end
-if moved then
-  redis.call('HSET', KEYS[2], 'rev', ARGV[3], 'commit', ARGV[4], 'updated_at', ARGV[5], 'status', ARGV[12],
+if status ~= '' then
+  redis.call('HSET', KEYS[2], 'rev', ARGV[3], 'commit', ARGV[4], 'updated_at', ARGV[5], 'status', status,
     unpack(ARGV, first, last))
 else
   redis.call('HSET', KEYS[2], 'rev', ARGV[3], 'commit', ARGV[4], 'updated_at', ARGV[5], unpack(ARGV, first, last))
@@ -115,5 +115,5 @@ end
 for i = commands, commands + 3 * applied - 1, 3 do
   if ARGV[i + 1] ~= '' then redis.call('PUBLISH', ARGV[i + 2], ARGV[i + 1]) end
 end
-if channel ~= '' then redis.call('PUBLISH', channel, ARGV[12]) end
+if channel ~= '' then redis.call('PUBLISH', channel, ARGV[11]) end
 return seq

@@ -1,6 +1,6 @@
 -- create: makes a queued execution where none is; run by clients, needs no lease.
 --
--- KEYS  1 row  2 by:queued  3 live  4 inbox  5 events
+-- KEYS  1 row  2 live  3 inbox  4 events  5.. lists on which it stands from now on, by:queued among them
 -- ARGV  1 execution id  2 flow  3 hash of the input  4 now (ms)  5 live score  6 event ('' = none)
 --       7.. pairs of field and value
 -- Answers
@@ -20,11 +20,11 @@ if (last - first) % 2 ~= 1 then
   return redis.error_reply('ERR create needs pairs of field and value')
 end
 
-redis.call('ZADD', KEYS[3], ARGV[5], ARGV[1])
-redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
-redis.call('XADD', KEYS[4], '*', 'type', 'start', 'execution', ARGV[1], 'flow', ARGV[2], 'at', ARGV[4], 'v', '1')
+redis.call('ZADD', KEYS[2], ARGV[5], ARGV[1])
+for k = 5, #KEYS do redis.call('ZADD', KEYS[k], ARGV[4], ARGV[1]) end
+redis.call('XADD', KEYS[3], '*', 'type', 'start', 'execution', ARGV[1], 'flow', ARGV[2], 'at', ARGV[4], 'v', '1')
 if ARGV[6] ~= '' then
-  redis.call('XADD', KEYS[5], 'MAXLEN', '~', '10000', '*', 'e', ARGV[6])
+  redis.call('XADD', KEYS[4], 'MAXLEN', '~', '10000', '*', 'e', ARGV[6])
 end
 while last - first > 999 do
   redis.call('HSET', KEYS[1], unpack(ARGV, first, first + 999))

@@ -1,10 +1,11 @@
 -- restore: brings a row back from its owner's memory after Redis lost acknowledged commits.
 --
--- KEYS  1 lease  2 row  3 seq  4 live  5 backoff  6 backoff:<flow> of its flow  7.. by:<status> for every status
+-- KEYS  1 lease  2 row  3 seq  4 live  5 backoff  6 backoff:<flow> of its flow
+--       7.. lists on which it may have stood, then those on which it stands
 -- ARGV  1 lease value  2 rev  3 commit id  4 now (ms)  5 execution id  6 live: drop or a score
---       7 status  8 position of by:<status> in KEYS  9 channel that hears of the end ('' = none)
+--       7 status  8 number of lists on which it stands, by which time (ms) stands in 11  9 channel that hears of the end ('' = none)
 --       10 when its first step that backs off is due: drop or a score
---       11.. pairs of field and value: the whole row but for status, rev, commit and updated_at
+--       12.. pairs of field and value: the whole row but for status, rev, commit and updated_at
 -- Answers
 --       the partition's new seq                 the row is as given
 --       {DUP, the partition's seq}              this very restore (or the commit itself) is there; nothing changed
@@ -23,13 +24,9 @@ local rev = stored[1] and string.match(stored[1], '^%d+$')
 if rev and tonumber(rev) >= tonumber(ARGV[2]) then
   return {'CONFLICT', rev, stored[2] or ''}
 end
-local first, last = 11, #ARGV
+local first, last = 12, #ARGV
 if (last - first) % 2 ~= 1 then
   return redis.error_reply('ERR restore needs pairs of field and value')
-end
-local by = tonumber(ARGV[8])
-if by < 7 or by > #KEYS then
-  return redis.error_reply('ERR restore got no index for the status')
 end
 
 -- The first write must be one that a full server refuses: after it, the rest of a script is let through.
@@ -45,10 +42,9 @@ if due ~= 'drop' then
 elseif redis.call('ZREM', KEYS[6], ARGV[5]) == 1 and redis.call('EXISTS', KEYS[6]) == 0 then
   redis.call('SREM', KEYS[5], flow)
 end
-for i = 7, #KEYS do
-  if i ~= by then redis.call('ZREM', KEYS[i], ARGV[5]) end
-end
-redis.call('ZADD', KEYS[by], ARGV[4], ARGV[5])
+local stands = #KEYS - tonumber(ARGV[8])
+for k = 7, stands do redis.call('ZREM', KEYS[k], ARGV[5]) end
+for k = stands + 1, #KEYS do redis.call('ZADD', KEYS[k], ARGV[11], ARGV[5]) end
 
 redis.call('DEL', KEYS[2])
 while last - first > 999 do

@@ -39,6 +39,14 @@ class Peek:
         name = execution_id.encode()
         return [status for status in STATUSES if (found := self._value(by[status])) is not None and name in found]
 
+    def places(self, execution_id: str) -> dict[str, float]:
+        """On which lists an execution stands, and by which time (ms)."""
+        part = self._keys.parts[self._keys.partition_of(execution_id)]
+        prefixes = tuple(each.encode() for each in (*part.by.values(), part.flow, part.attribute, part.error))
+        name = execution_id.encode()
+        lists = {key: item.value for key, item in self._server.dbs[0]._dict.items() if key.startswith(prefixes)}
+        return {key.decode(): found.get(name) for key, found in lists.items() if name in found}
+
     def backing_off(self, execution_id: str) -> list[tuple[str, float]]:
         """Under which flows an execution is listed as backing off, and until when (ms)."""
         part = self._keys.parts[self._keys.partition_of(execution_id)]

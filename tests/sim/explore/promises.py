@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.audit import Audit, check_backoff
+from sim.audit import Audit, check_backoff, places_of
 from sim.bodies import Run
 from sim.explore.peek import Row
 from sim.explore.world import ExploredShard, ExploredWorld
@@ -12,6 +12,7 @@ from stepwell.actors import store_events
 from stepwell.core import events, records, row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.status import COMPLETED, PARKED, TERMINAL
+from stepwell.store.keys import PartitionKeys
 from stepwell.store.leases import parse_lease
 from stepwell.store.replies import Committed
 from stepwell.store.requests import Commit, Restore
@@ -138,10 +139,15 @@ class Promises(Audit):
         except row.UnreadableRow as error:
             raise AssertionError(f"{name}: its row can't be read: {error}") from error
         self._read[name] = cp
+        places, expected = self._explored.peek.places(name), places_of(cp, self._part(name))
+        assert places == expected, f"{name} is listed as {places}, not as {expected}"
         check_backoff(cp, self._explored.peek.backing_off(name))
         self._check_row(cp, fields)
         self._check_attempts(name, fields, before)
         self.checked += 1
+
+    def _part(self, name: str) -> PartitionKeys:
+        return self._explored.keys.parts[self._explored.keys.partition_of(name)]
 
     def _check_attempts(self, name: str, fields: Row, before: Row) -> None:
         for field, raw in fields.items():
