@@ -6,8 +6,10 @@ come from code (flows, steps) no more series are made than `PAIRS_MAX`. Never an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import product
 from typing import Final
 
 from stepwell.core.status import (
@@ -22,7 +24,7 @@ from stepwell.core.status import (
 )
 from stepwell.core.status import STATUSES as EXECUTION_STATUSES
 
-__all__ = ["INSTRUMENTS", "OTHER", "PAIRS_MAX", "PREFIX", "Instrument", "Kind", "Label", "Together"]
+__all__ = ["INSTRUMENTS", "OTHER", "PAIRS_MAX", "PREFIX", "Instrument", "Kind", "Label", "Together", "closed_series"]
 
 PREFIX: Final = "stepwell_"
 OTHER: Final = "other"
@@ -497,5 +499,18 @@ SHARD_RESTARTS: Final = Instrument(
     (_label("cause", "killed", "exit", "failed", "hang", "silent", "nonsense", "stuck"),),
 )
 
+# All.
+
 INSTRUMENTS: Final = tuple(value for value in dict(globals()).values() if isinstance(value, Instrument))
 """All of them, in the order of this file."""
+
+
+def closed_series() -> Iterator[tuple[Instrument, tuple[str, ...]]]:
+    """Counters and histograms of which all label values are known beforehand, with each combination of these.
+
+    They are shown from the start, with 0: of a series that begins with its first event, `increase()` does not see that.
+    """
+    for each in INSTRUMENTS:
+        values = [sorted(label.values) for label in each.labels if label.values is not None]
+        if each.kind is not Kind.GAUGE and len(values) == len(each.labels):
+            yield from ((each, combined) for combined in product(*values))

@@ -78,9 +78,9 @@ class _Place:
 
 
 class Totals:
-    """May be used from any thread."""
+    """May be used from any thread. `known`: series that are there from the start, with 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Iterable[Key] = ()) -> None:
         self._lock = threading.Lock()
         self._names = Names()
         self._places: dict[int, _Place] = {}
@@ -88,6 +88,8 @@ class Totals:
         self._starts: dict[Key, int] = {}
         # Two zeros, as `itemgetter` gives no tuple of less than two.
         self._size = 2
+        for key in known:
+            self._add(key)
 
     def attach(self, place: int, source: Source) -> None:
         """A process writes a new sheet at that place; what the one before had counted stays."""
@@ -144,10 +146,12 @@ class Totals:
         values = self._names.fold(seen.instrument, seen.values)
         key = (seen.instrument, values)
         start = self._starts.get(key)
-        if start is None:
-            start = self._starts[key] = self._size
-            self._rows.append(Row(seen.instrument, values, start))
-            self._size += cells_of(seen.instrument)
+        return self._add(key) if start is None else start
+
+    def _add(self, key: Key) -> int:
+        start = self._starts[key] = self._size
+        self._rows.append(Row(*key, start))
+        self._size += cells_of(key[0])
         return start
 
     def _sum(self, place: _Place, seen: Sequence[float]) -> Iterable[float]:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from stepwell.metrics.instruments import BUILD, SHARD_RESTARTS, SHARDS
+from stepwell.actors.kit.clock import SystemClock
+from stepwell.metrics.instruments import BUILD, SHARD_RESTARTS, SHARDS, STARTED
 from stepwell.metrics.sheet import Sheet
 
-__all__ = ["SHARD_STATES", "WorkerMetrics", "own_build"]
+__all__ = ["SHARD_STATES", "WorkerMetrics", "tell_what_runs"]
 
 SHARD_STATES: Final = ("starting", "running", "restarting", "ending")
 
@@ -20,10 +21,8 @@ class WorkerMetrics:
 
     def __init__(self, sheet: Sheet) -> None:
         self._sheet = sheet
-        for cause in sorted(SHARD_RESTARTS.labels[0].values or ()):
-            sheet.count(SHARD_RESTARTS, cause)
         self._count: Callable[[str], float] = lambda _state: 0
-        own_build(sheet)
+        tell_what_runs(sheet)
 
     def watch(self, count: Callable[[str], float]) -> None:
         """Ask this at each refresh how many shards are in a state."""
@@ -39,10 +38,11 @@ class WorkerMetrics:
         self._sheet.count(SHARD_RESTARTS, cause).inc()
 
 
-def own_build(sheet: Sheet) -> None:
-    """Say which version runs."""
+def tell_what_runs(sheet: Sheet) -> None:
+    """Say which version runs, and since when: since now."""
     try:
         own = version("stepwell")
     except PackageNotFoundError:
         own = "unknown"
     sheet.level(BUILD, own, platform.python_version()).set(1)
+    sheet.level(STARTED).set(SystemClock().now_ms() / 1000)

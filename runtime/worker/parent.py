@@ -17,6 +17,7 @@ from typing import Final, Self
 from stepwell.core import errors
 from stepwell.core.errors import StepwellError, StoreError, UsageError
 from stepwell.metrics.exposition import Exposition
+from stepwell.metrics.instruments import closed_series
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
@@ -60,7 +61,7 @@ class Parent:
         self.config = config
         self._loop = Loop()
         self._slots = tuple(Slot(index, str(index)) for index in range(shards))
-        totals = Totals()
+        totals = Totals(closed_series())
         own = Sheet.in_memory()
         totals.attach(OWN_PLACE, own.source)
         metrics = WorkerMetrics(own)

@@ -8,6 +8,7 @@ from stepwell.actors import store_events
 from stepwell.actors.bus import Subscriber
 from stepwell.actors.store_events import StoreEvent
 from stepwell.metrics.exposition import Exposition
+from stepwell.metrics.instruments import closed_series
 from stepwell.metrics.logs import LogSubscriber
 from stepwell.metrics.recent import totals_of
 from stepwell.metrics.scraping import Scrapes
@@ -15,7 +16,7 @@ from stepwell.metrics.shard import ShardGauges
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
 from stepwell.metrics.totals import Totals
-from stepwell.metrics.worker import own_build
+from stepwell.metrics.worker import tell_what_runs
 from stepwell.worker.shard import RunningShard
 
 SILENCE_SECONDS_MAX = 10.0
@@ -97,8 +98,8 @@ class Telemetry:
         Raises:
             UsageError: the port can't be listened on.
         """
-        own_build(self._sheet)
-        totals = Totals()
+        tell_what_runs(self._sheet)
+        totals = Totals(closed_series())
         totals.attach(0, self._sheet.source)
         scrapes = Scrapes(totals, self.refresh)
         exposition = Exposition(scrapes, alive=self._alive, ready=self._ready, port=port, host=host)

@@ -48,6 +48,21 @@ def test_living_processes_add_up(totals: Totals) -> None:
     assert (found["stepwell_commit_batch_size_count"], found["stepwell_commit_batch_size_sum"]) == (2, 4)
 
 
+def test_what_is_known_beforehand_is_there_from_the_start_and_counts_on() -> None:
+    totals = Totals(i.closed_series())
+    at_first = values(totals)
+    assert at_first["stepwell_dead_letters_total input"] == 0
+    assert at_first["stepwell_commands_total cancel refused"] == 0
+    assert at_first["stepwell_commit_seconds_bucket +Inf"] == 0
+    assert set(at_first.values()) == {0}
+    assert not [name for name in at_first if name.startswith("stepwell_step_attempts")], "its flows are not known"
+    one, two = joined(totals, 0), joined(totals, 1)
+    one.shared_count(i.DEAD_LETTERED, "input").inc()
+    two.count(i.DEAD_LETTERED, "input").inc(2)
+    totals.end(0)
+    assert values(totals) == {**at_first, "stepwell_dead_letters_total input": 3}
+
+
 def test_gauges_are_put_together_as_each_of_them_says(totals: Totals) -> None:
     for place, sheet in enumerate([joined(totals, 0), joined(totals, 1), joined(totals, 2)]):
         sheet.level(i.INBOX_LENGTH).set(10 + place)
