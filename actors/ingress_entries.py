@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import msgspec
@@ -13,6 +14,7 @@ from stepwell.core import codec
 from stepwell.core.errors import PayloadError, StepwellError, UsageError
 from stepwell.core.formats import entry_format
 from stepwell.core.names import check_execution_id, check_name
+from stepwell.core.tracing import bounded_state, read_traceparent
 from stepwell.store.ingress import IngressEntry
 
 __all__ = ["Asked", "NotTaken", "ToCommand", "ToStart", "read_ingress"]
@@ -83,7 +85,11 @@ def _start(fields: Mapping[str, bytes], derived: str) -> Start:
         )
     started = prepare(flow, value, given, lambda: derived)
     input_hash(started.flow, started.input)
-    return started
+    trace = fields.get("traceparent", b"").decode(errors="replace")
+    if read_traceparent(trace) is None:
+        return started
+    state = fields.get("tracestate", b"")
+    return replace(started, trace=trace, trace_state=bounded_state(state.decode(errors="replace")))
 
 
 def _text(fields: Mapping[str, bytes], name: str) -> str:

@@ -5,6 +5,7 @@ Exporters are found by their entry points, as the SDK's own configuration finds 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from importlib.metadata import entry_points
@@ -12,14 +13,15 @@ from typing import Final
 
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.export import SpanExporter
 
 from stepwell.core.errors import UsageError
 from stepwell.core.messages import message_of
-from stepwell.core.redact import redact
-from stepwell.metrics.tracing import EXPORTERS, TraceSetup
+from stepwell.core.redact import redact, redact_url
+from stepwell.metrics.exporting import Exporting
+from stepwell.metrics.tracing import ENDPOINTS, EXPORTERS, TraceSetup
 
-__all__ = ["exporters_of", "provider_of"]
+__all__ = ["exporters_of", "provider_of", "target_of"]
 
 DELAY: Final = "OTEL_BSP_SCHEDULE_DELAY"
 DELAY_MS: Final = 1000.0  # a shard that is killed takes along what it has not exported yet
@@ -41,8 +43,18 @@ def provider_of(setup: TraceSetup, environment: Mapping[str, str] = os.environ) 
     provider = TracerProvider(resource=resource)
     delay = None if environment.get(DELAY) else DELAY_MS
     for exporter in exporters_of(environment):
-        provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=delay))
+        provider.add_span_processor(Exporting(exporter, delay))
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)  # each new try of a batch is a warning there
     return provider
+
+
+def target_of(environment: Mapping[str, str] = os.environ) -> str:
+    """Where they go, for people."""
+    named = environment.get(EXPORTERS) or "otlp"
+    if "otlp" not in named:
+        return named
+    address = next((environment[name] for name in reversed(ENDPOINTS) if environment.get(name)), "")
+    return redact_url(address) if address else "a collector on this host"
 
 
 def exporters_of(environment: Mapping[str, str] = os.environ) -> list[SpanExporter]:

@@ -32,7 +32,7 @@ from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.events import Event
 from stepwell.core.tracing import SAMPLED, ExecutionTrace, read_traceparent, trace_of
 from stepwell.flow.context import StepContext
-from stepwell.metrics.providers import provider_of
+from stepwell.metrics.providers import provider_of, target_of
 from stepwell.metrics.spans import ENDS_SPANS, SpanData, execution_name, spans_of
 from stepwell.metrics.tracing import TraceSetup, has_provider
 
@@ -83,8 +83,10 @@ def _planned_ids(provider: TracerProvider) -> PlannedIds:
 class Traces:
     """`actors.tracing.Tracing` with the SDK."""
 
-    def __init__(self, provider: TracerProvider, setup: TraceSetup) -> None:
+    def __init__(self, provider: TracerProvider, setup: TraceSetup, target: str = "") -> None:
         self.setup = setup
+        self.target = target or "wherever the tracer provider of this process sends them"
+        """Where they go, for people."""
         self._provider = provider
         self._ids = _planned_ids(provider)
         self._tracer = provider.get_tracer(SCOPE)
@@ -195,8 +197,10 @@ def traces_of(setup: TraceSetup) -> Traces:
     if has_provider():
         provider = trace.get_tracer_provider()
         assert isinstance(provider, TracerProvider)
+        traces = Traces(provider, setup)
     else:
         provider = provider_of(setup)
         trace.set_tracer_provider(provider)  # what steps instrument goes the same way
-    _opened[setup.shard] = traces = Traces(provider, setup)
+        traces = Traces(provider, setup, target_of())
+    _opened[setup.shard] = traces
     return traces

@@ -42,6 +42,11 @@ def read_traceparent(text: str) -> SpanRef | None:
     return SpanRef(trace_id, span_id, int(found[4], 16)) if trace_id and span_id else None
 
 
+def bounded_state(tracestate: str) -> str:
+    """The `tracestate`, or nothing where it is longer than anybody has to keep."""
+    return tracestate if len(tracestate) <= STATE_CHARS_MAX else ""
+
+
 class ExecutionTrace(msgspec.Struct, frozen=True, gc=False):
     """The trace of an execution. `caller`: the span that started it, None if nobody's.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from stepwell.core.tracing import STATE_CHARS_MAX
+from stepwell.core.tracing import bounded_state
 from stepwell.flow.context import running_step
 
 __all__ = ["outgoing_headers", "parent_of_start"]
@@ -34,14 +34,9 @@ def parent_of_start() -> tuple[str, str]:
         span = trace.get_current_span().get_span_context()
         if span.is_valid:
             parent = f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
-            return parent, _bounded_state(span.trace_state.to_header())
+            return parent, bounded_state(span.trace_state.to_header())
     headers = _of_the_attempt()
     return headers.get("traceparent", ""), headers.get("tracestate", "")
-
-
-def _bounded_state(tracestate: str) -> str:
-    """The `tracestate`, or nothing where it is longer than anybody has to keep."""
-    return tracestate if len(tracestate) <= STATE_CHARS_MAX else ""
 
 
 def _of_the_attempt() -> dict[str, str]:

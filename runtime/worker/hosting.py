@@ -122,7 +122,9 @@ def tracing_of(settings: ShardSettings) -> Tracing | None:
         if settings.otel is None and tracing.named_but_missing():
             logger.info("OTEL_* variables say where spans go, but nothing makes them: %s", tracing.HOW_TO_INSTALL)
         return None
-    return tracing.open_tracing(tracing.TraceSetup(worker_of(settings.shard_id), settings.shard_id))
+    traces = tracing.open_tracing(tracing.TraceSetup(worker_of(settings.shard_id), settings.shard_id))
+    logger.info("spans go to %s", traces.target)
+    return traces
 
 
 def sheet_of(settings: ShardSettings) -> Sheet:

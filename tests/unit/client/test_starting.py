@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from redis import exceptions as rx
 
 from stepwell import flow, step
@@ -17,6 +18,7 @@ from stepwell.core.errors import (
     UsageError,
 )
 from stepwell.core.row import parse
+from stepwell.flow.context import StepContext, running_step
 from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.namespace import open_namespace
 
@@ -39,6 +41,35 @@ def test_a_start_makes_a_row_that_an_owner_can_read(world):
     assert [entry[b"type"] for entry in world.inbox(execution_id)] == [b"start"]
     seconds, _ = world.redis.time()
     assert abs(checkpoint.meta.created_at - seconds * 1000) < 60_000, "the server's time, not the virtual clock's"
+
+
+def meta_of(world, execution_id):
+    row = {name.decode(): value for name, value in world.redis.hgetall(world.keys.row(execution_id)).items()}
+    return parse(execution_id, row, b"s" * 32).meta
+
+
+def test_a_start_within_a_span_is_part_of_its_trace(world):
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("users")
+    with tracer.start_as_current_span("request") as span:
+        inside = world.run(world.talk.start(checkout, {"n": 7}, None, unchecked=False))
+        again = world.run(world.talk.start(checkout, {"n": 7}, inside, unchecked=False))
+    outside = world.run(world.talk.start(checkout, {"n": 7}, None, unchecked=False))
+    of = span.get_span_context()
+    assert meta_of(world, inside).trace == f"00-{of.trace_id:032x}-{of.span_id:016x}-01"
+    assert again == inside
+    assert meta_of(world, outside).trace == ""
+    assert b"trace" not in world.redis.hget(world.keys.row(outside), "meta"), "nothing is kept where there is none"
+
+
+def test_a_start_within_a_traced_step_is_part_of_its_trace(world):
+    header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    context = StepContext("e", "f", "s", "s", 1, "t", "e:t", 1, traceparent=header, tracestate="vendor=1")
+    token = running_step.set(context)
+    try:
+        execution_id = world.run(world.talk.start(checkout, {"n": 7}, None, unchecked=False))
+    finally:
+        running_step.reset(token)
+    assert (meta_of(world, execution_id).trace, meta_of(world, execution_id).trace_state) == (header, "vendor=1")
 
 
 def test_the_same_start_again_is_the_same_execution_whatever_the_order_of_its_keys(world):

@@ -9,15 +9,18 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
+from opentelemetry.sdk.trace import TracerProvider
 
 import stepwell.http
 from stepwell import Retry, flow
 from stepwell.core.errors import ExecutionFailed
-from stepwell.flow.context import StepContext
+from stepwell.flow.context import StepContext, running_step
 from stepwell.http import HttpRefused, connections, send
 from stepwell.http.connections import IDLE_MAX, IDLE_SECONDS, Connections
 from stepwell.testing import local_execution, run_local
 
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-"
 URL = "https://pay.example/charges"
 
 
@@ -34,6 +37,32 @@ def test_a_key_of_the_callers_own_wins_in_any_case(sent: Any, receiver: Any, in_
 def test_outside_a_step_there_is_no_key(sent: Any, receiver: Any) -> None:
     sent("POST", URL)
     assert "Idempotency-Key" not in receiver.requests[0].headers
+
+
+def traced(context: StepContext) -> StepContext:
+    return replace(context, traceparent=f"{TRACE}b7ad6b7169203331-01", tracestate="vendor=1")
+
+
+def test_what_the_step_is_traced_under_goes_along(sent: Any, receiver: Any, in_step: StepContext) -> None:
+    sent("POST", URL)
+    token = running_step.set(traced(in_step))
+    sent("POST", URL)
+    running_step.reset(token)
+    before, after = (request.headers for request in receiver.requests)
+    assert "traceparent" not in before
+    assert (after["traceparent"], after["tracestate"]) == (f"{TRACE}b7ad6b7169203331-01", "vendor=1")
+
+
+def test_a_span_that_the_body_has_made_goes_along_in_its_place(sent: Any, receiver: Any, in_step: StepContext) -> None:
+    token = running_step.set(traced(in_step))
+    with TracerProvider(shutdown_on_exit=False).get_tracer("users").start_as_current_span("mine") as span:
+        sent("POST", URL)
+        sent("POST", URL, headers={"Traceparent": "mine"})
+    running_step.reset(token)
+    of = span.get_span_context()
+    first, second = (request.headers for request in receiver.requests)
+    assert first["traceparent"] == f"00-{of.trace_id:032x}-{of.span_id:016x}-01"
+    assert second.get_list("traceparent") == ["mine"], "a header of the caller's own wins"
 
 
 def test_bodies_are_sent_as_they_are_asked_for(sent: Any, receiver: Any) -> None:

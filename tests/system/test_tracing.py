@@ -1,0 +1,96 @@
+"""Real workers export spans to a real collector."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from system.support.collector import Collector
+from system.support.stage import Stage
+
+TRACED = Path(__file__).parent / "support" / "traced.py"
+USERS = {"in a task": "loop", "in a thread": "thread", "in a process": "process"}
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        monkeypatch.setenv("STEPWELL_TEST_SHOP", collector.url + "/pay")
+        yield collector
+
+
+def test_spans_of_all_processes_of_an_execution_make_one_tree_also_over_a_kill(
+    stage: Stage, collector: Collector
+) -> None:
+    worker = stage.worker("--worker-id", "rack-7", flows=TRACED).ready()
+    tracer = TracerProvider().get_tracer("caller")
+    with stage.client() as client:
+        with tracer.start_as_current_span("caller") as caller:
+            client.start("traced", {}, "x")
+        stage.eventually((stage.gates / "began").exists, "the last step is at work")
+        stage.eventually(lambda: collector.named("while held", "step pay")[1:], "what was made before is exported")
+        (stage.gates / "began").unlink()
+        os.kill(worker.shard, signal.SIGKILL)
+        stage.eventually((stage.gates / "began").exists, "it is at work again")
+        stage.open("open")
+        assert client.result("x", timeout=60) == "done"
+        token = client.describe("x")["steps"][3]["token"]
+    worker.signal(signal.SIGTERM)
+    assert worker.finish() == 0
+    above = caller.get_span_context()
+    check(collector, f"{above.trace_id:032x}", f"{above.span_id:016x}")
+    first, second = collector.named("attempt pay")
+    assert [header["traceparent"] for header in collector.paid] == [
+        f"00-{each.trace}-{each.id}-01" for each in (first, second)
+    ]
+    assert {header["idempotency-key"] for header in collector.paid} == {f"x:{token}"}
+
+
+def check(collector: Collector, trace_id: str, caller: str) -> None:
+    spans = collector.spans
+    assert {span.trace for span in spans} == {trace_id}
+    ids = [span.id for span in spans]
+    assert len(ids) == len(set(ids)), "none is exported twice"
+    assert [span for span in spans if span.parent not in {*ids, caller}] == [], "none is an orphan"
+    assert [span.name for span in spans if span.parent == caller] == ["execution traced"]
+    by_id = {span.id: span for span in spans}
+    for name, step in USERS.items():
+        (own,) = collector.named(name)
+        assert by_id[own.parent].name == f"attempt {step}"
+    cut, again = sorted(collector.named("attempt held"), key=lambda span: span.ok)
+    assert again.links == [cut.id]
+    assert [by_id[own.parent].id for own in collector.named("while held")] == [cut.id, again.id]
+    first, second = collector.named("attempt pay")
+    assert (first.ok, second.ok, second.links) == (False, True, [first.id])
+    assert {span.resource["service.name"] for span in spans} == {"stepwell"}
+    assert {span.attributes["stepwell.shard"] for span in spans if "stepwell.flow" in span.attributes} == {"rack-7/0"}
+
+
+def test_a_worker_whose_collector_is_away_runs_and_ends_as_any_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("STEPWELL_TEST_SHOP", "http://127.0.0.1:9")
+    worker = stage.worker("--otel", flows=TRACED).ready()
+    with stage.client() as client:
+        client.start("traced", {}, "x")
+        stage.eventually(lambda: client.describe("x")["status"] == "error", "nobody takes the payment")
+    worker.signal(signal.SIGTERM)
+    assert worker.finish() == 0
+
+
+def test_what_can_not_be_exported_as_asked_ends_the_worker_with_the_reason(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "pigeon")
+    worker = stage.worker("--otel", flows=TRACED)
+    assert worker.finish() != 0
+    assert "pigeon" in worker.err
+    assert not isinstance(trace.get_tracer_provider(), TracerProvider), "the test's own process is left alone"
