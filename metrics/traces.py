@@ -30,7 +30,7 @@ from opentelemetry.trace import (
 
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.events import Event
-from stepwell.core.tracing import SAMPLED, ExecutionTrace, read_traceparent, trace_of
+from stepwell.core.tracing import RANDOM, SAMPLED, ExecutionTrace, read_traceparent, trace_of
 from stepwell.flow.context import StepContext
 from stepwell.metrics.providers import provider_of, target_of
 from stepwell.metrics.spans import ENDS_SPANS, SpanData, execution_name, spans_of
@@ -64,6 +64,11 @@ class PlannedIds(IdGenerator):
         """IdGenerator."""
         planned: tuple[int, int] = getattr(self._planned, "ids", (0, 0))
         return planned[1] or self._otherwise.generate_span_id()
+
+    def is_trace_id_random(self) -> bool:
+        """IdGenerator: what derives from a seed does not count as drawn."""
+        planned: tuple[int, int] = getattr(self._planned, "ids", (0, 0))
+        return not planned[0] and self._otherwise.is_trace_id_random()
 
 
 class _HasIds(Protocol):
@@ -142,7 +147,8 @@ class Traces:
             {"stepwell.execution.id": cp.execution_id, "stepwell.flow": cp.meta.flow},
             (),
         )
-        return SAMPLED if result.decision is Decision.RECORD_AND_SAMPLE else 0
+        sampled = SAMPLED if result.decision is Decision.RECORD_AND_SAMPLE else 0
+        return sampled | (belongs.caller.flags & RANDOM if belongs.caller is not None else 0)
 
     def _emit(self, data: SpanData, belongs: ExecutionTrace, flags: int) -> None:
         if data.parent:

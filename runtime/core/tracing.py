@@ -16,6 +16,7 @@ import msgspec
 from stepwell.core.checkpoint import Checkpoint
 
 SAMPLED: Final = 1
+RANDOM: Final = 2  # the trace's id was drawn
 STATE_CHARS_MAX: Final = 512  # of a `tracestate`; longer ones may be dropped, says W3C Trace Context
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 

@@ -48,7 +48,7 @@ def test_spans_of_all_processes_of_an_execution_make_one_tree_also_over_a_kill(
     check(collector, f"{above.trace_id:032x}", f"{above.span_id:016x}")
     first, second = collector.named("attempt pay")
     assert [header["traceparent"] for header in collector.paid] == [
-        f"00-{each.trace}-{each.id}-01" for each in (first, second)
+        f"00-{each.trace}-{each.id}-{above.trace_flags:02x}" for each in (first, second)
     ]
     assert {header["idempotency-key"] for header in collector.paid} == {f"x:{token}"}
 

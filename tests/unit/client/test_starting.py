@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
 from redis import exceptions as rx
+from spans import Collected
 
 from stepwell import flow, step
 from stepwell.client.moves import Recover
@@ -49,13 +49,13 @@ def meta_of(world, execution_id):
 
 
 def test_a_start_within_a_span_is_part_of_its_trace(world):
-    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("users")
+    tracer = Collected().provider.get_tracer("users")
     with tracer.start_as_current_span("request") as span:
         inside = world.run(world.talk.start(checkout, {"n": 7}, None, unchecked=False))
         again = world.run(world.talk.start(checkout, {"n": 7}, inside, unchecked=False))
     outside = world.run(world.talk.start(checkout, {"n": 7}, None, unchecked=False))
     of = span.get_span_context()
-    assert meta_of(world, inside).trace == f"00-{of.trace_id:032x}-{of.span_id:016x}-01"
+    assert meta_of(world, inside).trace == f"00-{of.trace_id:032x}-{of.span_id:016x}-{of.trace_flags:02x}"
     assert again == inside
     assert meta_of(world, outside).trace == ""
     assert b"trace" not in world.redis.hget(world.keys.row(outside), "meta"), "nothing is kept where there is none"

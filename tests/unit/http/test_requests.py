@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from msgspec.structs import replace
-from opentelemetry.sdk.trace import TracerProvider
+from spans import Collected
 
 import stepwell.http
 from stepwell import Retry, flow
@@ -55,13 +55,13 @@ def test_what_the_step_is_traced_under_goes_along(sent: Any, receiver: Any, in_s
 
 def test_a_span_that_the_body_has_made_goes_along_in_its_place(sent: Any, receiver: Any, in_step: StepContext) -> None:
     token = running_step.set(traced(in_step))
-    with TracerProvider(shutdown_on_exit=False).get_tracer("users").start_as_current_span("mine") as span:
+    with Collected().provider.get_tracer("users").start_as_current_span("mine") as span:
         sent("POST", URL)
         sent("POST", URL, headers={"Traceparent": "mine"})
     running_step.reset(token)
     of = span.get_span_context()
     first, second = (request.headers for request in receiver.requests)
-    assert first["traceparent"] == f"00-{of.trace_id:032x}-{of.span_id:016x}-01"
+    assert first["traceparent"] == f"00-{of.trace_id:032x}-{of.span_id:016x}-{of.trace_flags:02x}"
     assert second.get_list("traceparent") == ["mine"], "a header of the caller's own wins"
 
 
