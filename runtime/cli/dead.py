@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepwell.cli.bulk import Tally, each_in_turn
+from stepwell.cli.commanding import SOME_REFUSED
 from stepwell.cli.looking import Limit
 from stepwell.cli.session import Data, Json, Redis, Session, Verbose, columns, cut, open_client, session
 from stepwell.cli.timeline import compact, utc
@@ -116,7 +117,7 @@ def replay(
 ) -> None:
     """Send letters again: each goes back to where it came from and is applied as if it came now."""
     chosen = _Choice(ids or [], every, reason, partition)
-    _each(session(context), redis, data, chosen, "replayed", lambda client: client.replay_letter)
+    _each(session(context), redis, data, chosen, "replaying", "replayed", lambda client: client.replay_letter)
 
 
 def drop(
@@ -132,7 +133,7 @@ def drop(
 ) -> None:
     """Remove letters for good."""
     chosen = _Choice(ids or [], every, reason, partition)
-    _each(session(context), redis, data, chosen, "dropped", lambda client: client.drop_letter)
+    _each(session(context), redis, data, chosen, "dropping", "dropped", lambda client: client.drop_letter)
 
 
 class _Choice:
@@ -143,27 +144,17 @@ class _Choice:
             raise UsageError("name letters, or give --all (with --reason or --partition: all of those)")
         if ids and (reason is not None or partition is not None):
             raise UsageError("--reason and --partition choose among --all: leave them out, or the ids")
+        self.every = every
         self._ids = ids
         self._reason = reason
         self._partition = partition
 
-    def each(self, client: Client, act: Callable[[str], None]) -> list[str]:
-        """Do it to each of them, the oldest first where all are taken: an order that was meant is kept."""
+    def find(self, client: Client) -> list[str]:
+        """Their ids; the oldest first where all are taken: an order that was meant is kept."""
         if self._ids:
-            for place, letter_id in enumerate(self._ids):
-                try:
-                    act(letter_id)
-                except UsageError as error:
-                    if not place:
-                        raise
-                    raise type(error)(f"{error}; done before it: {' '.join(self._ids[:place])}") from error
-            return self._ids
-        done = []
-        for letter in reversed(client.dead_letters(ALL_MAX, reason=self._reason, partition=self._partition)):
-            with contextlib.suppress(UnknownLetter):  # somebody else was faster
-                act(letter["id"])
-                done.append(str(letter["id"]))
-        return done
+            return list(self._ids)
+        letters = client.dead_letters(ALL_MAX, reason=self._reason, partition=self._partition)
+        return [str(letter["id"]) for letter in reversed(letters)]
 
 
 def _each(
@@ -171,15 +162,41 @@ def _each(
     redis: str | None,
     data: Path | None,
     chosen: _Choice,
+    doing: str,
     done: str,
     act: Callable[[Client], Callable[[str], None]],
 ) -> None:
+    gone: set[str] = set()
+
+    def told(tally: Tally) -> str:
+        return tally.summary("dead letter", done)
+
     with open_client(redis, data) as client:
-        ids = chosen.each(client, act(client))
+        ids = chosen.find(client)
+        do = act(client)
+        if len(ids) == 1 and not chosen.every:
+            do(ids[0])
+            own.answer_json({done: ids}) if own.json else own.answer(f"{done} {ids[0]}")
+            return
+
+        def each(letter_id: str) -> str:
+            try:
+                do(letter_id)
+            except UnknownLetter:
+                if not chosen.every:
+                    raise
+                gone.add(letter_id)  # somebody else was faster
+            return ""
+
+        tally = each_in_turn(own, doing, ids, each, told)
+    tally.done = [letter_id for letter_id in tally.done if letter_id not in gone]
+    tally.total -= len(gone)
     if own.json:
-        own.answer_json({done: ids})
-        return
-    own.answer(f"{done} {len(ids)} dead letters" if len(ids) != 1 else f"{done} {ids[0]}")
+        own.answer_json({done: tally.done, "refused": tally.shown()["refused"]})
+    else:
+        own.answer(told(tally))
+    if tally.refused:
+        raise typer.Exit(SOME_REFUSED)
 
 
 def _at(at: int | None) -> str:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepwell.cli.choosing import Agreed, Choice, DryRun, OfFlow, OfStatus, SomeIds
+from stepwell.cli.commanding import command, tell
 from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_client, session
 from stepwell.core.advice import NO_WORKER, to_do
 from stepwell.core.errors import UsageError
-from stepwell.core.status import PARKED, TERMINAL
+from stepwell.core.status import ERROR, PARKED, STATUSES, TERMINAL
 
 if TYPE_CHECKING:
-    from stepwell.client import Client, CommandResult
+    from stepwell.client import Client
 
 __all__ = ["ExecutionId", "add_to", "cancel", "read_json", "result", "retry", "signal", "start"]
 
@@ -24,6 +26,7 @@ Timeout = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", help="Wait no longer than this; then exit with 2.", min=0.0),
 ]
+UNFINISHED = [each for each in STATUSES if each not in TERMINAL]
 _BIGGEST_FILE = 64 * 1024 * 1024
 
 
@@ -34,8 +37,11 @@ def add_to(app: typer.Typer) -> None:
         "stepwell start checkout --input @order.json --wait --timeout 60"
     )(start)
     app.command(epilog="Example:\n\nstepwell result A1 --timeout 60")(result)
-    app.command(epilog="Example:\n\nstepwell retry A1")(retry)
-    app.command(epilog="Example:\n\nstepwell cancel A1")(cancel)
+    app.command(
+        epilog="Examples:\n\nstepwell retry A1\n\nstepwell retry --flow checkout --dry-run\n\n"
+        "stepwell retry --status parked --yes"
+    )(retry)
+    app.command(epilog="Examples:\n\nstepwell cancel A1 A2\n\nstepwell cancel --flow checkout --status waiting")(cancel)
     app.command(epilog='Examples:\n\nstepwell signal A1 approval --payload \'{"by": "Ada"}\'\n\nstepwell signal A1 go')(
         signal
     )
@@ -109,28 +115,38 @@ def result(
 
 def retry(
     context: typer.Context,
-    id: ExecutionId,
+    ids: SomeIds = None,
+    status: OfStatus = None,
+    flow: OfFlow = None,
+    yes: Agreed = False,
+    dry_run: DryRun = False,
     redis: Redis = None,
     data: Data = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Bring a failed execution back with the same idempotency keys, un-park a parked one, or end a backoff now."""
+    """Bring failed executions back with the same idempotency keys, un-park parked ones, or end backoffs now."""
+    choice = Choice(ids or [], status, flow, [ERROR])
     with open_client(redis, data) as client:
-        _tell(session(context), "retry", id, client.retry(id))
+        command(session(context), client, "retry", choice, yes=yes, dry_run=dry_run)
 
 
 def cancel(
     context: typer.Context,
-    id: ExecutionId,
+    ids: SomeIds = None,
+    status: OfStatus = None,
+    flow: OfFlow = None,
+    yes: Agreed = False,
+    dry_run: DryRun = False,
     redis: Redis = None,
     data: Data = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Cancel an execution, once the attempts that run have ended."""
+    """Cancel executions, once the attempts that run have ended."""
+    choice = Choice(ids or [], status, flow, UNFINISHED)
     with open_client(redis, data) as client:
-        _tell(session(context), "cancel", id, client.cancel(id))
+        command(session(context), client, "cancel", choice, yes=yes, dry_run=dry_run)
 
 
 def signal(
@@ -149,7 +165,7 @@ def signal(
     """Send a signal to an execution, for its `await wait_for(NAME)`."""
     value = None if payload is None else read_json("--payload", payload)
     with open_client(redis, data) as client:
-        _tell(session(context), "signal", id, client.signal(id, name, value))
+        tell(session(context), "signal", id, client.signal(id, name, value))
 
 
 def read_json(option: str, text: str) -> object:
@@ -200,14 +216,3 @@ def _show_result(own: Session, execution_id: str, value: object) -> None:
         own.answer_json({"id": execution_id, "result": value})
     else:
         own.answer_json(value)
-
-
-def _tell(own: Session, verb: str, execution_id: str, told: CommandResult) -> None:
-    if own.json:
-        own.answer_json({"id": execution_id, "applied": told.applied, "status": told.status, "note": told.note})
-        return
-    if told.applied is None:
-        own.answer(f"{verb} of {execution_id} was sent, but not applied yet (it is {told.status}): {told.note}")
-        return
-    note = f": {told.note}" if told.note else ""
-    own.answer(f"{verb} of {execution_id} done{note}; it is {told.status} now")

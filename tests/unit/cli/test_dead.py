@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepwell.cli import dead, main
-from stepwell.core.errors import UnknownLetter
+from stepwell.core.errors import StoreUnreachable, UnknownLetter
 
 LETTER = {
     "id": "7:1-0",
@@ -126,7 +126,8 @@ def test_letters_are_named_one_by_one_or_all_at_once(run: Any, command: str, sai
     assert run(client, command, "7:1-0", "7:2-0") == (0, f"{said} 2 dead letters\n", "")
     client.asked.clear()
     client.gone.add("7:2-0")
-    assert run(client, command, "--all", "--reason", "type", "--json")[1] == f'{{"{said}": ["7:1-0", "7:3-0"]}}\n'
+    code, out, _ = run(client, command, "--all", "--reason", "type", "--json")
+    assert (code, json.loads(out)) == (0, {said: ["7:1-0", "7:3-0"], "refused": []})
     assert client.asked[0][1] == {"reason": "type", "partition": None}
     assert client.asked[1:] == [(command, "7:1-0"), (command, "7:3-0")], "the oldest first"
 
@@ -148,9 +149,25 @@ def test_a_letter_that_is_not_there_exits_with_2(run: Any) -> None:
     assert (code, err) == (2, "stepwell: there is no dead letter 7:1-0 (any more)\n")
 
 
-def test_where_one_of_several_letters_is_not_there_it_is_said_what_was_done_before(run: Any) -> None:
+def test_where_one_of_several_letters_is_not_there_the_others_are_done(run: Any) -> None:
     client = FakeClient(LETTER)
     client.gone.add("7:2-0")
-    code, _, err = run(client, "drop", "7:1-0", "7:2-0", "7:3-0")
-    assert (code, err) == (2, "stepwell: there is no dead letter 7:2-0 (any more); done before it: 7:1-0\n")
-    assert client.asked == [("drop", "7:1-0")]
+    code, out, err = run(client, "drop", "7:1-0", "7:2-0", "7:3-0")
+    assert (code, err) == (1, "")
+    assert out == "dropped 2 of 3 dead letters; 1 refused: there is no dead letter ID (any more)\n"
+    assert client.asked == [("drop", "7:1-0"), ("drop", "7:3-0")]
+
+
+def test_where_redis_goes_away_it_is_said_how_far_it_got(run: Any) -> None:
+    client = FakeClient(*({**LETTER, "id": f"7:{n}-0"} for n in (3, 2, 1)))
+    done = client.replay_letter
+
+    def replay_letter(letter_id: str) -> None:
+        if letter_id == "7:2-0":
+            raise StoreUnreachable("no connection to Redis")
+        done(letter_id)
+
+    client.replay_letter = replay_letter  # type: ignore[method-assign]
+    code, out, err = run(client, "replay", "--all")
+    assert (code, out) == (2, "")
+    assert err == "replayed 1 of 3 dead letters; 2 not touched\nstepwell: no connection to Redis\n"

@@ -1,0 +1,142 @@
+"""Doing one thing to many: how far it is while it lasts, one line when it is over, and what was refused and why."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from stepwell.cli.session import Session
+from stepwell.core.errors import StepwellError, StoreError
+from stepwell.core.messages import message_of
+
+__all__ = ["Tally", "do_all", "each_in_turn", "progress"]
+
+AT_ONCE: Final = 8
+"""So many are under way at a time: each waits for its answer."""
+REASONS_MAX: Final = 5
+
+
+@dataclass
+class Tally:
+    """What became of those that were asked for. `waiting` and `refused`: by id, the reason."""
+
+    total: int
+    done: list[str] = field(default_factory=list)
+    waiting: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def touched(self) -> int:
+        """Of how many it is known what became of them."""
+        return len(self.done) + len(self.waiting) + len(self.refused)
+
+    def summary(self, thing: str, done: str) -> str:
+        """One line: `retried 797 of 812 executions; 15 refused: it has ended (completed)`."""
+        things = thing if self.total == 1 else f"{thing}s"
+        whole = len(self.done) == self.total
+        parts = [
+            f"{done} {self.total:,} {things}" if whole else f"{done} {len(self.done):,} of {self.total:,} {things}"
+        ]
+        for word, those in (("not applied yet", self.waiting), ("refused", self.refused)):
+            reasons = Counter(_plain(reason, name) for name, reason in those.items()).most_common()
+            parts += [f"{count:,} {word}: {reason}" for reason, count in reasons[:REASONS_MAX]]
+            others = sum(count for _, count in reasons[REASONS_MAX:])
+            parts += [f"{others:,} {word} for other reasons"] if others else []
+        left = self.total - self.touched
+        return "; ".join([*parts, *([f"{left:,} not touched"] if left else [])])
+
+    def shown(self) -> dict[str, object]:
+        """The same for `--json`."""
+        return {
+            "total": self.total,
+            "done": self.done,
+            "waiting": [{"id": thing, "note": reason} for thing, reason in self.waiting.items()],
+            "refused": [{"id": thing, "reason": reason} for thing, reason in self.refused.items()],
+        }
+
+
+@contextmanager
+def progress(own: Session, what: str, total: int) -> Iterator[Callable[[], None]]:
+    """How many of `total` are over, on a person's terminal (stderr) and nowhere else; call what it gives for each."""
+    if own.json or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
+
+
+def do_all(
+    own: Session, what: str, ids: Sequence[str], act: Callable[[str], str], told: Callable[[Tally], str]
+) -> Tally:
+    """Do it to all, several at a time. `act` returns why it is not applied yet, or nothing; what it refuses is counted.
+
+    Where it can't go on (Redis is away, Ctrl-C) those under way end, and it is said how far it has got, by `told`.
+    Raises StoreError, KeyboardInterrupt.
+    """
+    tally = Tally(len(ids))
+    left = iter(ids)
+    under_way: dict[Future[str], str] = {}
+    with _says_how_far(own, tally, told), progress(own, what, len(ids)) as step, ThreadPoolExecutor(AT_ONCE) as pool:
+        while True:
+            for thing in left:
+                under_way[pool.submit(act, thing)] = thing
+                if len(under_way) >= AT_ONCE:
+                    break
+            if not under_way:
+                return tally
+            over, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            for future in over:
+                _note(tally, under_way.pop(future), future.result)
+                step()
+
+
+def each_in_turn(
+    own: Session, what: str, ids: Sequence[str], act: Callable[[str], str], told: Callable[[Tally], str]
+) -> Tally:
+    """The same, one after the other: an order that is meant is kept."""
+    tally = Tally(len(ids))
+    with _says_how_far(own, tally, told), progress(own, what, len(ids)) as step:
+        for thing in ids:
+            _note(tally, thing, partial(act, thing))
+            step()
+    return tally
+
+
+@contextmanager
+def _says_how_far(own: Session, tally: Tally, told: Callable[[Tally], str]) -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, StoreError):
+        own.remark(told(tally))
+        raise
+
+
+def _note(tally: Tally, thing: str, result: Callable[[], str]) -> None:
+    try:
+        waits = result()
+    except StoreError:
+        raise
+    except StepwellError as error:
+        tally.refused[thing] = message_of(error)
+    else:
+        if waits:
+            tally.waiting[thing] = waits
+        else:
+            tally.done.append(thing)
+
+
+def _plain(reason: str, thing: str) -> str:
+    """The reason without what names this one, so that equal ones are counted together."""
+    _, refused, why = reason.partition(f"{thing} refused: ")
+    return (why if refused else reason).replace(thing, "ID")

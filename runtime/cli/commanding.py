@@ -1,0 +1,85 @@
+"""A command to one execution or to many: sending it, and telling what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import typer
+
+from stepwell.cli.bulk import Tally, do_all
+from stepwell.cli.choosing import ALL_MAX, Choice, agree, find
+from stepwell.cli.session import Session
+from stepwell.core.advice import NO_WORKER
+
+if TYPE_CHECKING:
+    from stepwell.client import Client, CommandResult
+
+__all__ = ["SOME_REFUSED", "command", "tell"]
+
+Verb = Literal["retry", "cancel"]
+
+DONE: Final = {"retry": "retried", "cancel": "cancelled"}
+DOING: Final = {"retry": "retrying", "cancel": "cancelling"}
+SOME_REFUSED: Final = 1
+WAIT_SECONDS: Final = 10.0
+
+
+def command(own: Session, client: Client, verb: Verb, choice: Choice, *, yes: bool, dry_run: bool) -> None:
+    """Send it to those that are chosen, and tell what became of it.
+
+    Raises typer.Exit with 1 where some of many refused; of a single one as the client does.
+    """
+    send = client.retry if verb == "retry" else client.cancel
+    if len(choice.ids) == 1 and not dry_run:
+        tell(own, verb, choice.ids[0], send(choice.ids[0]))
+        return
+    ids = find(client, choice)
+    if dry_run:
+        _list(own, verb, ids)
+        return
+    if not ids:
+        own.remark(f"there is no execution {choice.words}")
+    if not agree(own, verb, choice, len(ids), yes):
+        own.remark("nothing was done")
+        return
+    working = bool(client.workers())
+    if not working:
+        own.remark(NO_WORKER)
+
+    def told(tally: Tally) -> str:
+        return tally.summary("execution", DONE[verb])
+
+    def act(execution_id: str) -> str:
+        result = send(execution_id, WAIT_SECONDS if working else 0.0)
+        return "" if result.applied else result.note
+
+    tally = do_all(own, DOING[verb], ids, act, told)
+    if own.json:
+        own.answer_json({"command": verb, **tally.shown()})
+    elif ids:
+        own.answer(told(tally))
+    if not choice.ids and len(ids) == ALL_MAX:
+        own.remark(f"that were the first {ALL_MAX:,}; the same command again takes the next")
+    if tally.refused:
+        raise typer.Exit(SOME_REFUSED)
+
+
+def tell(own: Session, verb: str, execution_id: str, told: CommandResult) -> None:
+    """What became of a command to one execution."""
+    if own.json:
+        own.answer_json({"id": execution_id, "applied": told.applied, "status": told.status, "note": told.note})
+        return
+    if told.applied is None:
+        own.answer(f"{verb} of {execution_id} was sent, but not applied yet (it is {told.status}): {told.note}")
+        return
+    note = f": {told.note}" if told.note else ""
+    own.answer(f"{verb} of {execution_id} done{note}; it is {told.status} now")
+
+
+def _list(own: Session, verb: Verb, ids: list[str]) -> None:
+    if own.json:
+        own.answer_json({"command": verb, "ids": ids})
+        return
+    for each in ids:
+        own.answer(each)
+    own.remark(f"{len(ids):,} {'execution' if len(ids) == 1 else 'executions'} would be {DONE[verb]}")

@@ -1,0 +1,226 @@
+"""`retry` and `cancel` of many: which they are, who agrees, how far it is, and what became of each."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stepwell.cli import choosing, executions, main
+from stepwell.cli.bulk import AT_ONCE, REASONS_MAX, Tally, do_all, progress
+from stepwell.cli.session import Session
+from stepwell.client import CommandResult
+from stepwell.core.errors import CommandRefused, StoreUnreachable, UnknownExecution
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+class FakeClient:
+    """Has executions of some statuses; `refuses` says why a command to one of them fails."""
+
+    def __init__(self, *found: tuple[str, str, int], living: bool = True) -> None:
+        self.found = [{"id": i, "status": s, "flow": "f", "updated_at": at} for i, s, at in found]
+        self.refuses: dict[str, BaseException] = {}
+        self.living = living
+        self.asked: list[Any] = []
+        self.sent: list[Any] = []
+
+    def list(self, status: str, flow: str | None, limit: int) -> list[dict[str, Any]]:
+        self.asked.append((status, flow, limit))
+        return [each for each in self.found if each["status"] == status]
+
+    def workers(self) -> list[Any]:
+        return [{"id": "w"}] if self.living else []
+
+    def retry(self, execution_id: str, timeout: float | None = 10.0) -> CommandResult:
+        self.sent.append((execution_id, timeout))
+        if execution_id in self.refuses:
+            raise self.refuses[execution_id]
+        if not self.living:
+            return CommandResult(None, "error", "no worker is running; the retry waits in the inbox")
+        return CommandResult(True, "running")
+
+    cancel = retry
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+FAILED = [(f"e{n}", "error", n) for n in (3, 1, 2)]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run(client, *arguments)` gives the exit code, stdout and stderr."""
+
+    def running(client: FakeClient, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(executions, "open_client", lambda *_, **__: client)
+        code = main(arguments)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return running
+
+
+def test_several_may_be_named(run: Run) -> None:
+    client = FakeClient()
+    assert run(client, "retry", "e1", "e2", "e1") == (0, "retried 2 executions\n", "")
+    assert sorted(client.sent) == [("e1", 10.0), ("e2", 10.0)]
+
+
+def test_all_that_failed_of_a_flow_are_found_the_oldest_first(run: Run) -> None:
+    client = FakeClient(*FAILED, ("p1", "parked", 0))
+    assert run(client, "retry", "--flow", "f", "--dry-run") == (0, "e1\ne2\ne3\n", "3 executions would be retried\n")
+    assert client.asked == [("error", "f", choosing.ALL_MAX)]
+    assert client.sent == []
+    assert run(client, "retry", "--flow", "f", "--yes") == (0, "retried 3 executions\n", "")
+    assert {execution_id for execution_id, _ in client.sent} == {"e1", "e2", "e3"}
+
+
+def test_a_cancel_by_flow_is_of_all_that_have_not_ended(run: Run) -> None:
+    client = FakeClient(*FAILED, ("p1", "parked", 0), ("w1", "waiting", 9), ("c1", "completed", 1))
+    code, out, _ = run(client, "cancel", "--flow", "f", "--dry-run", "--json")
+    assert (code, json.loads(out)) == (0, {"command": "cancel", "ids": ["p1", "w1"]})
+    assert run(client, "cancel", "--status", "waiting", "-y")[1] == "cancelled 1 execution\n"
+
+
+def test_what_is_not_clearly_chosen_is_refused(run: Run) -> None:
+    client = FakeClient(*FAILED)
+    for arguments, said in (
+        ([], "name executions, or give --status or --flow"),
+        (["e1", "--status", "error"], "leave them out, or the ids"),
+        (["e 1"], "expected an execution id"),
+    ):
+        code, out, err = run(client, "retry", *arguments)
+        assert (code, out, client.sent) == (2, "", [])
+        assert said in err
+
+
+def test_without_a_terminal_many_need_a_yes(run: Run) -> None:
+    client = FakeClient(*FAILED)
+    code, _, err = run(client, "retry", "--status", "error")
+    assert (code, client.sent) == (2, [])
+    assert err == (
+        "stepwell: this would retry 3 executions of status error: give --yes to do it, or --dry-run to see them\n"
+    )
+
+
+@pytest.mark.threads  # a bar has a thread of its own
+@pytest.mark.parametrize(("answer", "done"), [("y", 3), ("n", 0), ("", 0)])
+def test_on_a_terminal_a_person_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch, answer: str, done: int) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    asked: list[str] = []
+
+    def confirm(text: str, err: bool) -> bool:
+        asked.append(text)
+        return answer == "y"
+
+    monkeypatch.setattr(choosing.typer, "confirm", confirm)
+    client = FakeClient(*FAILED)
+    code, out, err = run(client, "retry", "--status", "error", "--flow", "f")
+    assert asked == ["retry 3 executions of status error and flow f?"]
+    assert (code, len(client.sent)) == (0, done)
+    assert ("retried 3 executions" in out) == bool(done)
+    assert ("nothing was done" in err) == (not done)
+
+
+def test_refusals_are_counted_by_their_reasons(run: Run) -> None:
+    client = FakeClient()
+    for name in ("e1", "e4"):
+        client.refuses[name] = CommandRefused(f"retry of {name} refused: it has ended (completed)")
+    client.refuses["e2"] = UnknownExecution("there is no execution e2")
+    code, out, err = run(client, "retry", "e1", "e2", "e3", "e4")
+    assert (code, err) == (1, "")
+    assert out == (
+        "retried 1 of 4 executions; 2 refused: it has ended (completed); 1 refused: there is no execution ID\n"
+    )
+    shown = json.loads(run(client, "retry", "e1", "e2", "e3", "e4", "--json")[1])
+    assert (shown["total"], shown["done"], shown["waiting"]) == (4, ["e3"], [])
+    assert {"id": "e2", "reason": "there is no execution e2"} in shown["refused"]
+
+
+def test_without_a_worker_nobody_is_waited_for(run: Run) -> None:
+    client = FakeClient(living=False)
+    code, out, err = run(client, "retry", "e1", "e2")
+    assert (code, {timeout for _, timeout in client.sent}) == (0, {0.0})
+    assert out == ("retried 0 of 2 executions; 2 not applied yet: no worker is running; the retry waits in the inbox\n")
+    assert "no worker is running: start one with" in err
+
+
+def test_none_found_is_said(run: Run) -> None:
+    code, out, err = run(FakeClient(), "retry", "--status", "parked", "--yes")
+    assert (code, out) == (0, "")
+    assert err == "there is no execution of status parked\n"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), StoreUnreachable("no connection to Redis")])
+def test_where_it_can_t_go_on_it_is_said_how_far_it_got(run: Run, stop: BaseException) -> None:
+    client = FakeClient()
+    ids = [f"e{n}" for n in range(60)]
+    client.refuses["e20"] = stop
+    code, out, err = run(client, "retry", *ids)
+    assert (code, out) == (130 if isinstance(stop, KeyboardInterrupt) else 2, "")
+    first = err.splitlines()[0]
+    assert first.startswith("retried ")
+    assert " of 60 executions; " in first
+    assert first.endswith(" not touched")
+    assert len(client.sent) <= 20 + 2 * AT_ONCE, "nothing is begun any more"
+
+
+@pytest.mark.threads
+def test_several_are_under_way_at_a_time_and_no_more() -> None:
+    meet = threading.Barrier(AT_ONCE)
+    lock = threading.Lock()
+    now, most = 0, 0
+
+    def act(_thing: str) -> str:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        meet.wait(20.0)
+        with lock:
+            now -= 1
+        return ""
+
+    tally = do_all(Session(), "doing", [str(n) for n in range(3 * AT_ONCE)], act, lambda _: "")
+    assert (len(tally.done), most) == (3 * AT_ONCE, AT_ONCE)
+
+
+class Screen(io.StringIO):
+    """A stderr that is a terminal, or not."""
+
+    def __init__(self, tty: bool) -> None:
+        super().__init__()
+        self.tty = tty
+
+    def isatty(self) -> bool:
+        return self.tty
+
+
+@pytest.mark.threads  # a bar has a thread of its own
+@pytest.mark.parametrize(("tty", "as_json", "shows"), [(True, False, True), (False, False, False), (True, True, False)])
+def test_progress_is_for_people_only(monkeypatch: pytest.MonkeyPatch, tty: bool, as_json: bool, shows: bool) -> None:
+    screen = Screen(tty)
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress(Session(json=as_json), "retrying", 1_200) as step:
+        for _ in range(7):
+            step()
+    assert ("retrying" in screen.getvalue()) == shows
+    assert ("7/1200" in screen.getvalue()) == shows
+
+
+def test_of_many_reasons_the_most_frequent_are_told() -> None:
+    tally = Tally(20, refused={f"e{n}": f"reason {n % 7}" for n in range(20)})
+    said = tally.summary("execution", "retried")
+    assert said.startswith("retried 0 of 20 executions; 3 refused: reason 0; ")
+    assert said.count("refused: ") == REASONS_MAX
+    assert said.endswith("; 5 refused for other reasons")
