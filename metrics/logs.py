@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TextIO
 
 import msgspec
 
-from stepwell.core import events
-from stepwell.core.advice import to_do
 from stepwell.core.events import Event
-from stepwell.core.status import COMPLETED, ERROR, PARKED
-from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
+from stepwell.core.throttle import LeftOut, Throttle
+from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter
+from stepwell.metrics.telling import LEVELS, group_of, level_of, said
 
 __all__ = ["LogSetup", "LogSubscriber", "current_setup", "setup_logging"]
 
 # They log each request with its whole URL, or each turn of the loop.
 CHATTY = ("httpx", "httpcore", "asyncio")
-# What went well is the bulk, and a line costs as much as half a step.
-_END_LEVELS = {COMPLETED: logging.DEBUG, ERROR: logging.ERROR}
 _logger = logging.getLogger("stepwell.events")
 
 
@@ -82,117 +81,59 @@ class _OurHandler(logging.StreamHandler[TextIO]):
     """Marks the handler that `setup_logging` installed."""
 
 
-def _attempt_of(
-    event: events.AttemptFailed | events.StepGaveUp | events.StepInterrupted | events.ResultDropped,
-) -> dict[str, object]:
-    """The fields that name an attempt."""
-    return {
-        "execution": event.execution_id,
-        "flow": event.flow,
-        "path": event.path,
-        "attempt": event.attempt,
-    }
+Group = tuple[str, str, str, str]
 
 
 class LogSubscriber:
-    """Logs what went wrong and what ended; completed steps and applied commands are not logged."""
+    """Logs events, each at its level. What goes well is logged at DEBUG only, and is not even looked at otherwise: that
+    is decided when this is made.
 
-    def __init__(self, logger: logging.Logger = _logger) -> None:
+    Of lines of one kind, flow, step and reason the first few in some seconds are written; then one tells how many more
+    there were. `tick` writes those, every now and then; `flush` at the end. Threads may share it.
+    """
+
+    def __init__(self, logger: logging.Logger = _logger, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
-        self._handlers: dict[type, Callable[..., None]] = {
-            events.AttemptFailed: self._failed,
-            events.StepGaveUp: self._gave_up,
-            events.StepInterrupted: self._interrupted,
-            events.ResultDropped: self._dropped,
-            events.ExecutionParked: self._parked,
-            events.ExecutionEnded: self._ended,
-            events.CommandDone: self._command_done,
-        }
+        self._monotonic = monotonic
+        self._wanted = frozenset(kind for kind, level in LEVELS.items() if logger.isEnabledFor(level))
+        self._throttle: Throttle[Group] = Throttle()
+        self._levels: dict[Group, int] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         """Log one event, if it is of a kind that is logged."""
-        handler = self._handlers.get(type(event))
-        if handler is not None:
-            handler(event)
+        if type(event) in self._wanted:
+            self._log(event, level_of(event))
 
-    def _failed(self, event: events.AttemptFailed) -> None:
-        delay = event.delay_ms / 1000
-        self._log(
-            logging.WARNING,
-            f"attempt {event.attempt} of {event.max_attempts} failed, next in {delay:.3f} s",
-            **_attempt_of(event),
-            max_attempts=event.max_attempts,
-            error=f"{event.error_type}: {event.message}",
-            delay_s=delay,
-            due=utc_ms(event.due_at),
-            **({"retry_after": True} if event.asked else {}),
-            key=event.key,
-        )
+    def tick(self) -> None:
+        """Tell of what was left out in windows that are over."""
+        self._tell(self._throttle.over)
 
-    def _gave_up(self, event: events.StepGaveUp) -> None:
-        self._log(
-            logging.ERROR,
-            f"step failed for good at attempt {event.attempt}: {event.reason}",
-            **_attempt_of(event),
-            reason=event.reason,
-            error=f"{event.error_type}: {event.message}",
-            key=event.key,
-        )
+    def flush(self) -> None:
+        """Tell of all that was left out."""
+        self._tell(self._throttle.flush)
 
-    def _interrupted(self, event: events.StepInterrupted) -> None:
-        self._log(
-            logging.WARNING,
-            f"attempt {event.attempt} may have been cut short by a crash, it runs again"
-            + (" in a process of its own, for it may have been the cause" if event.set_apart else ""),
-            **_attempt_of(event),
-            interruptions=event.interruptions,
-        )
-
-    def _dropped(self, event: events.ResultDropped) -> None:
-        self._log(
-            logging.WARNING,
-            f"the outcome of attempt {event.attempt} was dropped: that attempt is not running any more",
-            **_attempt_of(event),
-        )
-
-    def _parked(self, event: events.ExecutionParked) -> None:
-        advice = to_do(event.execution_id, PARKED, {"type": event.reason}, event.flow)
-        self._log(
-            logging.ERROR,
-            f"execution parked: {event.reason}; to do: {advice}",
-            execution=event.execution_id,
-            flow=event.flow,
-            reason=event.reason,
-            detail=event.detail,
-        )
-
-    def _ended(self, event: events.ExecutionEnded) -> None:
-        level = _END_LEVELS.get(event.status, logging.INFO)
+    def _log(self, event: Event, level: int) -> None:
         if not self._logger.isEnabledFor(level):
-            return  # nearly always: not even its words need be put together
-        self._log(
-            level,
-            f"execution ended: {event.status}",
-            execution=event.execution_id,
-            flow=event.flow,
-            status=event.status,
-            **({"reason": event.reason} if event.reason else {}),
-            **({"error": f"{event.error_type}: {event.message}"} if event.error_type else {}),
-            **({"where": event.detail} if event.detail else {}),
-            duration_s=event.duration_ms / 1000,
-        )
+            return
+        if level > logging.DEBUG and not self._admits(event, level):
+            return
+        message, fields = said(event)
+        self._logger.log(level, "%s", message, extra={"fields": fields | {"event": type(event).__name__}})
 
-    def _command_done(self, event: events.CommandDone) -> None:
-        if not event.applied:
-            self._log(
-                logging.INFO,
-                f"command refused: {event.command}",
-                execution=event.execution_id,
-                flow=event.flow,
-                command=event.command,
-                reason=event.reason,
-            )
+    def _admits(self, event: Event, level: int) -> bool:
+        group = group_of(event)
+        self.tick()
+        with self._lock:
+            self._levels[group] = level
+            return self._throttle.admits(group, self._monotonic())
 
-    def _log(self, level: int, message: str, **fields: object) -> None:
-        if self._logger.isEnabledFor(level):
+    def _tell(self, asked: Callable[[float], list[LeftOut[Group]]]) -> None:
+        with self._lock:
+            found = [(each, self._levels[each.key]) for each in asked(self._monotonic())]
+        for each, level in found:
+            kind, flow, step, reason = each.key
+            fields: dict[str, object] = {"flow": flow, **({"step": step} if step else {})}
+            fields |= {**({"reason": reason} if reason else {}), "event": kind, "left_out": each.count}
+            message = f"and {each.count:,} more like this in the last {each.seconds:.1f} s"
             self._logger.log(level, "%s", message, extra={"fields": fields})

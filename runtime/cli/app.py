@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 from typer.main import get_command
 
-from stepwell.cli import dead, doctor, executions, explain, looking, monitoring, scaffold, top, working
+from stepwell.cli import dead, doctor, executions, explain, looking, monitoring, scaffold, tailing, top, working
 from stepwell.cli.session import Session, Verbose
 from stepwell.core.advice import to_do
 from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, StepwellError
@@ -52,7 +52,7 @@ def program(
     """Durable flows on Redis: steps retry with growing backoff and keep one idempotency key for ever."""
 
 
-for module in (working, executions, looking, top, dead, doctor, explain, scaffold, monitoring):
+for module in (working, executions, looking, tailing, top, dead, doctor, explain, scaffold, monitoring):
     module.add_to(app)
 
 

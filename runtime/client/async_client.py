@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +21,7 @@ from stepwell.core.overview import Overview
 from stepwell.core.redact import redact_url
 from stepwell.flow.definitions import FlowLike
 from stepwell.store import connect as connections
+from stepwell.store.events import Gap, Seen
 
 __all__ = ["AsyncClient"]
 
@@ -104,6 +105,20 @@ class AsyncClient:
     async def drop_letter(self, letter_id: str) -> None:
         """Remove a dead letter for good; see `Client.drop_letter`."""
         await self._wire.run(self._talk.drop_letter(letter_id))
+
+    async def events(
+        self,
+        execution_id: str | None = None,
+        *,
+        since: float | None = None,
+        follow: bool = True,
+        stay: bool = False,
+    ) -> AsyncIterator[Seen | Gap]:
+        """What happens, as it is recorded; see `Client.events`."""
+        following = self._talk.events(execution_id, since, follow, stay)
+        while told := await self._wire.run(following.more()):
+            for each in told:
+                yield each
 
     async def workers(self) -> Dicts:
         """The workers that live; see `Client.workers`."""

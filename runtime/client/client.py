@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +21,7 @@ from stepwell.core.overview import Overview
 from stepwell.core.redact import redact_url
 from stepwell.flow.definitions import FlowLike
 from stepwell.store import connect as connections
+from stepwell.store.events import Gap, Seen
 
 __all__ = ["Client"]
 
@@ -168,6 +169,31 @@ class Client:
     def drop_letter(self, letter_id: str) -> None:
         """Remove a dead letter for good. Raises UnknownLetter."""
         self._wire.run(self._talk.drop_letter(letter_id))
+
+    def events(
+        self,
+        execution_id: str | None = None,
+        *,
+        since: float | None = None,
+        follow: bool = True,
+        stay: bool = False,
+    ) -> Iterator[Seen | Gap]:
+        """What happens, as it is recorded: every change of one execution, or of all.
+
+        Each partition keeps its last 10,000 changes or so. A `Gap` tells where some are missing: cut off before they
+        were read, or lost by Redis. Events of a partition come in their order, all together by the server's time.
+
+        Args:
+            execution_id: only its events; the iterator ends when it has ended.
+            since: begin so many seconds back; 0: with what comes now; None: with the oldest that is kept.
+            follow: wait for what comes; else end with what there is.
+            stay: go on after the end of that execution (somebody may retry it).
+
+        Raises (at the first item) UnknownExecution, or UsageError for a `since` that is no number of seconds.
+        """
+        following = self._talk.events(execution_id, since, follow, stay)
+        while told := self._wire.run(following.more()):
+            yield from told
 
     def workers(self) -> Dicts:
         """The workers that live: `id host pid at flows` (`at`: of its last sign of life, ms; `flows`: names)."""

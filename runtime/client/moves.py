@@ -17,7 +17,7 @@ from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.queries import Query
 from stepwell.store.requests import Command
 
-__all__ = ["Ask", "Conversation", "Hear", "Listen", "Move", "Peek", "Recover", "ask", "peek", "watch"]
+__all__ = ["Ask", "Conversation", "Hear", "Listen", "Move", "Outage", "Peek", "Recover", "ask", "peek", "watch"]
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ def watch(
     message may have been before, and every `NET_SECONDS`. Redis may be away for `OUTAGE_SECONDS_MAX` meanwhile.
     None where nothing could be read before the deadline.
     """
-    outage = _Outage(clock)
+    outage = Outage(clock)
     reading: T | None = None
     listening = False
     while True:
@@ -136,7 +136,7 @@ def _ask_once(query: Query[T]) -> Conversation[T]:
     return query.parse(cast("list[object]", replies))
 
 
-class _Outage:
+class Outage:
     """How long Redis has been away, and how long to wait before the next try."""
 
     def __init__(self, clock: Clock) -> None:

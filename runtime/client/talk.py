@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from stepwell.client import commanding, letters, overview, reading, starting, waiting
 from stepwell.client.commanding import CommandResult
 from stepwell.client.facts import NamespaceView
+from stepwell.client.following import Following
 from stepwell.client.ids import new_ids
 from stepwell.client.moves import Conversation
 from stepwell.client.waiting import Json
@@ -83,6 +84,10 @@ class Talk:
     def drop_letter(self, letter_id: str) -> Conversation[None]:
         """Client.drop_letter."""
         return letters.drop(self.view, letter_id)
+
+    def events(self, execution_id: str | None, since: float | None, follow: bool, stay: bool) -> Following:
+        """Client.events: a conversation for each of its parts."""
+        return Following(self.view, self._clock, execution_id, since, follow, stay)
 
     def workers(self) -> Conversation[reading.Dicts]:
         """Client.workers."""

@@ -58,8 +58,9 @@ def test_a_failed_attempt_is_logged_with_its_real_delay_and_due_time(failed: eve
     assert made.levelno == logging.WARNING
     assert line == (
         "2026-01-05T09:30:00.125Z WARNING attempt 2 of 5 failed, next in 0.812 s execution=order-7 flow=checkout"
-        ' path=charge#2 attempt=2 max_attempts=5 error="HttpError: POST https://pay.example/charges answered 503"'
-        " delay_s=0.812 due=2026-01-05T09:30:00.125Z key=order-7:t0"
+        " step=charge path=charge#2 attempt=2 max_attempts=5"
+        ' error="HttpError: POST https://pay.example/charges answered 503"'
+        " delay_s=0.812 due=2026-01-05T09:30:00.125Z key=order-7:t0 event=AttemptFailed"
     )
 
 
@@ -85,7 +86,7 @@ def test_an_execution_that_failed_is_an_error_with_its_reason_and_place() -> Non
     assert made.levelno == logging.ERROR
     assert line.endswith(
         'execution ended: error execution=order-7 flow=checkout status=error reason="flow raised"'
-        ' error="KeyError: \'total\'" where="shop/flows.py:12 in checkout" duration_s=1.5'
+        ' error="KeyError: \'total\'" where="shop/flows.py:12 in checkout" duration_s=1.5 event=ExecutionEnded'
     )
 
 
@@ -104,6 +105,11 @@ def test_levels_follow_what_a_person_has_to_do(one_of_each: list[events.Event]) 
         subscriber(event)
     subscriber(events.CommandDone("order-7", "checkout", "retry", True, "", 0, "c1"))
     assert caught == {
+        "ExecutionBegan": logging.DEBUG,
+        "StepCompleted": logging.DEBUG,
+        "BackoffLeft": logging.DEBUG,
+        "BackoffResumed": logging.DEBUG,
+        "RetryStarted": logging.DEBUG,
         "AttemptFailed": logging.WARNING,
         "StepGaveUp": logging.ERROR,
         "StepInterrupted": logging.WARNING,

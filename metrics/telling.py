@@ -1,0 +1,176 @@
+"""Each event in words: its level, its sentence, and its fields. Log lines and `stepwell tail` say the same.
+
+Levels: DEBUG for what happens at every step while all is well, INFO for what people and deploys do, WARNING for what
+costs an attempt, ERROR for what needs a person. Fields have the same names everywhere (docs/logs.md).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from stepwell.core import events
+from stepwell.core.advice import to_do
+from stepwell.core.eventlog import RawEvent, fields_of, kind_of
+from stepwell.core.events import Event
+from stepwell.core.status import COMPLETED, ERROR, PARKED
+from stepwell.metrics.formatting import utc_ms
+
+__all__ = ["LEVELS", "Said", "group_of", "level_of", "said"]
+
+Said: TypeAlias = tuple[str, dict[str, object]]
+"""A sentence, and the fields that belong to it."""
+
+LEVELS: Final[dict[type, int]] = {
+    events.ExecutionBegan: logging.DEBUG,
+    events.StepCompleted: logging.DEBUG,
+    events.AttemptFailed: logging.WARNING,
+    events.StepGaveUp: logging.ERROR,
+    events.BackoffLeft: logging.DEBUG,
+    events.BackoffResumed: logging.DEBUG,
+    events.RetryStarted: logging.DEBUG,
+    events.StepInterrupted: logging.WARNING,
+    events.ResultDropped: logging.WARNING,
+    events.ExecutionParked: logging.ERROR,
+    events.ExecutionEnded: logging.ERROR,  # the highest that it can have: see `level_of`
+    events.CommandDone: logging.INFO,
+}
+# What went well is the bulk, and a line costs as much as half a step.
+_ENDS: Final = {COMPLETED: logging.DEBUG, ERROR: logging.ERROR}
+# Signals are what flows live on; the other commands are people's.
+_ROUTINE: Final = frozenset({"signal"})
+
+
+def level_of(event: Event) -> int:
+    """The level of its line."""
+    if isinstance(event, events.ExecutionEnded):
+        return _ENDS.get(event.status, logging.INFO)
+    if isinstance(event, events.CommandDone) and event.applied and event.command in _ROUTINE:
+        return logging.DEBUG
+    return LEVELS[type(event)]
+
+
+def group_of(event: Event) -> tuple[str, str, str, str]:
+    """Kind, flow, step and reason (or status): what lines that are left out are counted by. All from closed sets."""
+    why = getattr(event, "reason", "") if not isinstance(event, events.CommandDone) else event.command
+    step, status = getattr(event, "step", ""), getattr(event, "status", "")
+    return (type(event).__name__, event.flow, step, status or why)
+
+
+def said(event: Event | RawEvent) -> Said:
+    """The sentence and the fields. An event of a kind that this version does not know is told as it stands."""
+    words = None if isinstance(event, RawEvent) else _WORDS.get(type(event))
+    if words is None:
+        return kind_of(event), _plain(fields_of(event))
+    return words(event)
+
+
+def _plain(fields: dict[str, object]) -> dict[str, object]:
+    """The fields under their usual names."""
+    execution = fields.pop("execution_id", None)
+    return {**({} if execution is None else {"execution": execution}), **fields}
+
+
+def _place(event: Event) -> dict[str, object]:
+    """The fields that say which execution, and which attempt of what."""
+    place: dict[str, object] = {"execution": event.execution_id, "flow": event.flow}
+    for name in ("step", "path", "attempt"):
+        value = getattr(event, name, None)
+        if value is not None:
+            place[name] = value
+    return place
+
+
+def _error(event: events.AttemptFailed | events.StepGaveUp | events.ExecutionEnded) -> dict[str, object]:
+    return {"error": f"{event.error_type}: {event.message}"} if event.error_type else {}
+
+
+def _began(event: events.ExecutionBegan) -> Said:
+    return "execution began", {**_place(event), "waited_s": event.waited_ms / 1000}
+
+
+def _completed(event: events.StepCompleted) -> Said:
+    return f"step completed at attempt {event.attempt}", {**_place(event), "duration_s": event.duration_ms / 1000}
+
+
+def _failed(event: events.AttemptFailed) -> Said:
+    delay = event.delay_ms / 1000
+    return f"attempt {event.attempt} of {event.max_attempts} failed, next in {delay:.3f} s", {
+        **_place(event),
+        "max_attempts": event.max_attempts,
+        **_error(event),
+        "delay_s": delay,
+        "due": utc_ms(event.due_at),
+        **({"retry_after": True} if event.asked else {}),
+        "key": event.key,
+    }
+
+
+def _gave_up(event: events.StepGaveUp) -> Said:
+    fields = {**_place(event), "reason": event.reason, **_error(event), "key": event.key}
+    return f"step failed for good at attempt {event.attempt}: {event.reason}", fields
+
+
+def _left(event: events.BackoffLeft) -> Said:
+    return f"backoff ended: {event.why}", {**_place(event), "reason": event.why}
+
+
+def _resumed(event: events.BackoffResumed) -> Said:
+    return "backoff goes on in memory", {**_place(event), "delay_s": event.remaining_ms / 1000}
+
+
+def _retried(event: events.RetryStarted) -> Said:
+    return f"attempt {event.attempt} begins", {**_place(event), "late_s": event.lateness_ms / 1000}
+
+
+def _interrupted(event: events.StepInterrupted) -> Said:
+    apart = " in a process of its own, for it may have been the cause" if event.set_apart else ""
+    return f"attempt {event.attempt} may have been cut short by a crash, it runs again{apart}", {
+        **_place(event),
+        "interruptions": event.interruptions,
+    }
+
+
+def _dropped(event: events.ResultDropped) -> Said:
+    return f"the outcome of attempt {event.attempt} was dropped: that attempt is not running any more", _place(event)
+
+
+def _parked(event: events.ExecutionParked) -> Said:
+    advice = to_do(event.execution_id, PARKED, {"type": event.reason}, event.flow)
+    fields = {**_place(event), "reason": event.reason, "detail": event.detail}
+    return f"execution parked: {event.reason}; to do: {advice}", fields
+
+
+def _ended(event: events.ExecutionEnded) -> Said:
+    return f"execution ended: {event.status}", {
+        **_place(event),
+        "status": event.status,
+        **({"reason": event.reason} if event.reason else {}),
+        **_error(event),
+        **({"where": event.detail} if event.detail else {}),
+        "duration_s": event.duration_ms / 1000,
+    }
+
+
+def _command(event: events.CommandDone) -> Said:
+    fields = {**_place(event), "command": event.command}
+    if event.applied:
+        return f"command applied: {event.command}", fields
+    return f"command refused: {event.command}", {**fields, "reason": event.reason}
+
+
+_WORDS: Final[dict[type, Callable[..., Said]]] = {
+    events.ExecutionBegan: _began,
+    events.StepCompleted: _completed,
+    events.AttemptFailed: _failed,
+    events.StepGaveUp: _gave_up,
+    events.BackoffLeft: _left,
+    events.BackoffResumed: _resumed,
+    events.RetryStarted: _retried,
+    events.StepInterrupted: _interrupted,
+    events.ResultDropped: _dropped,
+    events.ExecutionParked: _parked,
+    events.ExecutionEnded: _ended,
+    events.CommandDone: _command,
+}

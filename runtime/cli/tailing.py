@@ -1,0 +1,207 @@
+"""`tail`: what happens, as it is recorded; one line for each event."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from stepwell.cli.session import Data, Json, Line, Redis, Session, Verbose, open_client, session
+from stepwell.core.advice import NO_WORKER
+from stepwell.core.errors import UsageError
+from stepwell.core.redact import redact
+
+if TYPE_CHECKING:
+    from stepwell.core.eventlog import RawEvent
+    from stepwell.core.events import Event
+    from stepwell.store.events import Gap, Seen
+
+__all__ = ["add_to", "seconds_of", "tail"]
+
+_SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(s|m|h|d)?\Z")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_ID_WIDTH_MAX: Final = 24
+_STYLES: Final = {logging.ERROR: "bad", logging.WARNING: "busy"}
+# What is said beside the sentence: the rest is in `--json`, or in `show`.
+_MORE: Final = ("error", "detail", "where")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command(
+        epilog="Examples:\n\nstepwell tail A1\n\nstepwell tail --since 10m --kind AttemptFailed --kind StepGaveUp\n\n"
+        "stepwell tail --no-follow --json | jq .execution"
+    )(tail)
+
+
+def tail(
+    context: typer.Context,
+    id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Only this execution; ends when it has ended.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="SPAN",
+            help="Begin so far back, such as 90s, 10m, 2h, 1d.",
+            show_default="all that is kept of an execution, or with --no-follow; else now",
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", metavar="EVENT", help="Only events of these kinds (see docs).")
+    ] = None,
+    flow: Annotated[str | None, typer.Option("--flow", metavar="NAME", help="Only events of this flow.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for what comes, or print what there is and end.")
+    ] = True,
+    stay: Annotated[bool, typer.Option("--stay", help="Go on after the end of the execution.")] = False,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show what happens as it is recorded: steps, retries, ends, commands."""
+    own = session(context)
+    back = None if since is None else seconds_of(since)
+    if back is None and id is None and follow:
+        back = 0.0
+    wanted = _filter(kind, flow)
+    with open_client(redis, data) as client:
+        if follow and not client.workers():
+            own.remark(NO_WORKER)
+        _print(own, client.events(id, since=back, follow=follow, stay=stay), wanted)
+
+
+def seconds_of(span: str) -> float:
+    """`90`, `90s`, `10m`, `2h`, `1d` in seconds. Raises UsageError for anything else."""
+    found = _SPAN.match(span)
+    if found is None:
+        raise UsageError(f"expected a time span such as 90s, 10m, 2h or 1d, got {span!r}")
+    return float(found[1]) * _SECONDS[found[2] or "s"]
+
+
+def _filter(kinds: list[str] | None, flow: str | None) -> Callable[[Event | RawEvent], bool]:
+    from stepwell.core.eventlog import fields_of, kind_of
+    from stepwell.metrics.telling import LEVELS
+
+    known = {each.__name__.lower(): each.__name__ for each in LEVELS}
+    for each in kinds or ():
+        if each.lower() not in known:
+            near = difflib.get_close_matches(each.lower(), known, n=1)
+            hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(sorted(known.values()))}"
+            raise UsageError(f"unknown kind of event {each!r}: {hint}")
+    chosen = {known[each.lower()] for each in kinds or ()}
+
+    def wanted(event: Event | RawEvent) -> bool:
+        return (not chosen or kind_of(event) in chosen) and (flow is None or fields_of(event).get("flow") == flow)
+
+    return wanted
+
+
+def _print(own: Session, items: Iterable[Seen | Gap], wanted: Callable[[Event | RawEvent], bool]) -> None:
+    from stepwell.store.events import CUT, Gap
+
+    cut: list[Gap] = []
+    width = 0
+    for item in items:
+        if isinstance(item, Gap):
+            if own.json:
+                _print_json(own, _gap_facts(item))
+            elif item.why == CUT:
+                cut.append(item)
+            else:
+                own.remark(
+                    f"Redis has lost events of partition {item.partition}; what it recorded since may be missing"
+                )
+            continue
+        if cut:
+            own.remark(_cut_told(cut))
+            cut = []
+        if not wanted(item.event):
+            continue
+        if own.json:
+            _print_json(own, _facts(item))
+        else:
+            width = min(_ID_WIDTH_MAX, max(width, len(_execution(item))))
+            own.answer_lines([_line(own, item, width)])
+        own.flush()
+    if cut:
+        own.remark(_cut_told(cut))
+
+
+def _line(own: Session, item: Seen, width: int) -> Line:
+    from stepwell.core.eventlog import RawEvent
+    from stepwell.core.events import ExecutionEnded
+    from stepwell.metrics.formatting import utc_ms
+    from stepwell.metrics.telling import level_of, said
+
+    message, fields = said(item.event)
+    at = utc_ms(item.at)
+    style = "" if isinstance(item.event, RawEvent) else _STYLES.get(level_of(item.event), "")
+    if isinstance(item.event, ExecutionEnded) and not style:
+        style = "good"
+    if isinstance(item.event, RawEvent):
+        more = [f"{name}={value}" for name, value in fields.items() if name != "execution"]
+    else:
+        more = [str(fields[name]) for name in _MORE if fields.get(name)]
+    text = ": ".join([message, *more[:1]]) + "".join(f" ({each})" for each in more[1:])
+    path = str(fields.get("path") or "-")
+    return [
+        (f"{at[11:-1] if own.on_screen else at}  ", "dim"),
+        (f"{redact(_execution(item)):<{width}}  {redact(path)}  ", ""),
+        (redact(text), style),
+    ]
+
+
+def _execution(item: Seen) -> str:
+    from stepwell.core.eventlog import execution_of
+
+    return execution_of(item.event) or "?"
+
+
+def _facts(item: Seen) -> dict[str, object]:
+    from stepwell.core.eventlog import fields_of, kind_of
+
+    fields = fields_of(item.event)
+    facts: dict[str, object] = {"at": item.at, "kind": kind_of(item.event)}
+    facts["execution"] = fields.pop("execution_id", None)
+    facts |= {"partition": item.partition, "entry": item.entry}
+    return facts | {name if name not in facts else f"event.{name}": value for name, value in fields.items()}
+
+
+def _gap_facts(gap: Gap) -> dict[str, object]:
+    return {"kind": "Gap", "why": gap.why, "partition": gap.partition, "after": gap.after, "before": gap.before}
+
+
+def _print_json(own: Session, facts: dict[str, object]) -> None:
+    """One object a line, whatever reads it."""
+    own.answer(_as_json(facts))
+    own.flush()
+
+
+def _as_json(facts: dict[str, object]) -> str:
+    import json
+
+    return json.dumps(_clean(facts), ensure_ascii=False)
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, str):
+        return redact(value.encode("utf-8", "replace").decode("utf-8"))
+    if isinstance(value, dict):
+        return {_clean(name): _clean(each) for name, each in value.items()}
+    return [_clean(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _cut_told(gaps: list[Gap]) -> str:
+    from stepwell.metrics.formatting import utc_ms
+    from stepwell.store.events import KEPT
+
+    newest = max(int(gap.before.partition("-")[0]) for gap in gaps)
+    where = "one partition" if len(gaps) == 1 else f"{len(gaps)} partitions"
+    return f"older events were cut off, up to {utc_ms(newest)} ({where}; each keeps {KEPT:,} changes)"

@@ -1,0 +1,166 @@
+"""Following events: of one execution, or of all; from some time on, and as they come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, TypeAlias, cast
+
+from stepwell.client.facts import NamespaceView
+from stepwell.client.moves import Conversation, Outage, Peek, Recover, ask
+from stepwell.client.waiting import no_such
+from stepwell.core.clock import Clock
+from stepwell.core.errors import StoreError, UsageError
+from stepwell.core.eventlog import execution_of
+from stepwell.core.events import ExecutionEnded
+from stepwell.core.names import check_execution_id
+from stepwell.core.status import TERMINAL
+from stepwell.store import queries
+from stepwell.store.events import EventStreams, Gap, Seen
+from stepwell.store.keys import Keys
+from stepwell.store.link import LinkDown, StoreRefused
+from stepwell.store.replies import Broken
+from stepwell.store.requests import Command
+
+__all__ = ["Following", "Told"]
+
+Told: TypeAlias = Seen | Gap
+
+# How long a server holds a read that finds nothing; in a cluster only one of the masters does.
+BLOCK_MS: Final = 1000
+SCATTERED_BLOCK_MS: Final = 100
+# An end may be missed: its execution is looked at this often, in seconds.
+LOOK_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 1.0
+
+
+class Following:
+    """Reads on and on. `more` gives what there is next; nothing when it is over."""
+
+    def __init__(
+        self,
+        view: NamespaceView,
+        clock: Clock,
+        execution_id: str | None,
+        since: float | None,
+        follow: bool,
+        stay: bool,
+    ) -> None:
+        if execution_id is not None:
+            check_execution_id(execution_id)
+        self._id = execution_id
+        self._since = _checked(since)
+        self._view = view
+        self._clock = clock
+        self._follow = follow
+        self._until_end = execution_id is not None and not stay
+        self._streams: EventStreams | None = None
+        self._scattered = False
+        self._outage = Outage(clock)
+        self._looked = -math.inf
+        self._last_round = not follow
+
+    def more(self) -> Conversation[list[Told]]:
+        """Wait for what comes next. Raises UnknownExecution, or StoreError where Redis is away for long."""
+        streams = self._streams
+        while True:
+            try:
+                if streams is None:
+                    streams = yield from self._open()
+                found = yield from self._round(streams)
+            except (LinkDown, StoreRefused):
+                pause = self._outage.pause()
+                if pause is None or streams is None:
+                    raise
+                streams.all_stale()
+                yield Recover(pause)
+                continue
+            mine = [told for told in found if self._is_mine(told)]
+            if not streams.stale:
+                self._outage.over()
+            if mine:
+                return mine
+            if streams.stale:
+                yield Recover(self._pause_for_some())
+            elif self._last_round and not streams.behind:
+                return []
+
+    def _open(self) -> Conversation[EventStreams]:
+        facts = yield from self._view.read()
+        keys = facts.keys
+        if self._id is not None and not (yield from self._status(keys, self._id)):
+            raise no_such(self._id)
+        partitions = range(keys.partitions) if self._id is None else [keys.partition_of(self._id)]
+        streams = EventStreams(keys, partitions)
+        since_ms = None if self._since is None else max(0, facts.server_ms - int(self._since * 1000))
+        streams.opened((yield from _ask_each(streams.opening_commands())), since_ms)
+        self._streams = streams
+        return streams
+
+    def _round(self, streams: EventStreams) -> Conversation[list[Told]]:
+        """One read of all streams, and whether that was all."""
+        if streams.stale:
+            streams.found_again((yield from _ask_each(streams.lost_commands())))
+        block_ms = None if self._last_round or streams.behind else BLOCK_MS
+        yield from self._read(streams, block_ms)
+        found = streams.ready()
+        if self._follow and self._until_end and not self._last_round and not streams.behind:
+            yield from self._look(found)
+        return found
+
+    def _read(self, streams: EventStreams, block_ms: int | None) -> Conversation[None]:
+        if self._scattered and block_ms is not None:
+            block_ms = SCATTERED_BLOCK_MS
+        raws = yield from _ask_each(streams.read_commands(self._scattered, block_ms))
+        if not self._scattered and raws and isinstance(raws[0], Broken):
+            self._scattered = True  # a cluster, or a stranger's key: each is asked for its own
+            raws = yield from _ask_each(streams.read_commands(True, None))
+        streams.take(raws, self._scattered)
+        if streams.all_foreign:
+            why = next((raw.message for raw in raws if isinstance(raw, Broken)), "keys of other types")
+            raise StoreError(f"the events streams can't be read: {why}")
+        if heads := streams.head_commands():
+            streams.heads((yield from _ask_each(heads)))
+
+    def _look(self, found: Sequence[Told]) -> Conversation[None]:
+        """Whether its end is in the row: then one read more has all that there will be."""
+        assert self._id is not None
+        ended = any(
+            isinstance(told, Seen) and isinstance(told.event, ExecutionEnded) and self._is_mine(told) for told in found
+        )
+        now = self._clock.monotonic()
+        if self._streams is not None and (ended or now - self._looked >= LOOK_SECONDS):
+            self._looked = now
+            status = yield from self._status(self._streams.keys, self._id)
+            self._last_round = status in TERMINAL or not status
+
+    def _pause_for_some(self) -> float:
+        """How long to wait for a master of a cluster that is away. Raises StoreError when that has lasted too long;
+        who follows goes on with the others."""
+        pause = self._outage.pause()
+        if pause is None and not self._follow:
+            raise StoreError("the events of some partitions can't be read now: a master of the cluster does not answer")
+        return PAUSE_SECONDS if pause is None else pause
+
+    def _is_mine(self, told: Told) -> bool:
+        return self._id is None or isinstance(told, Gap) or execution_of(told.event) == self._id
+
+    def _status(self, keys: Keys, execution_id: str) -> Conversation[str]:
+        (head,) = yield from ask(queries.heads(keys, [execution_id], ["status"]))
+        return head.get("status", b"").decode("utf-8", "replace")
+
+
+def _ask_each(commands: Sequence[Command]) -> Conversation[list[object]]:
+    if not commands:
+        return []
+    replies = yield Peek(commands)
+    return cast("list[object]", replies)
+
+
+def _checked(since: float | None) -> float | None:
+    """Seconds. Raises UsageError for what are none."""
+    if since is None:
+        return None
+    if isinstance(since, bool) or not isinstance(since, int | float) or not 0 <= since < math.inf:
+        raise UsageError(f"expected `since` to be a number of seconds back from now, or None, got {since!r}")
+    return since
