@@ -24,16 +24,20 @@ Said: TypeAlias = tuple[str, dict[str, object]]
 
 LEVELS: Final[dict[type, int]] = {
     events.ExecutionBegan: logging.DEBUG,
+    events.ExecutionParked: logging.ERROR,
+    events.ExecutionResumed: logging.INFO,
+    events.ExecutionEnded: logging.ERROR,  # the highest that it can have: see `level_of`
     events.StepCompleted: logging.DEBUG,
     events.AttemptFailed: logging.WARNING,
     events.StepGaveUp: logging.ERROR,
+    events.StepCancelled: logging.DEBUG,  # who cancelled is told once, by the command
     events.BackoffLeft: logging.DEBUG,
     events.BackoffResumed: logging.DEBUG,
     events.RetryStarted: logging.DEBUG,
     events.StepInterrupted: logging.WARNING,
     events.ResultDropped: logging.WARNING,
-    events.ExecutionParked: logging.ERROR,
-    events.ExecutionEnded: logging.ERROR,  # the highest that it can have: see `level_of`
+    events.WaitBegan: logging.DEBUG,
+    events.WaitEnded: logging.DEBUG,
     events.CommandDone: logging.INFO,
 }
 # What went well is the bulk, and a line costs as much as half a step.
@@ -53,9 +57,9 @@ def level_of(event: Event) -> int:
 
 def group_of(event: Event) -> tuple[str, str, str, str]:
     """Kind, flow, step and reason (or status): what lines that are left out are counted by. All from closed sets."""
-    why = getattr(event, "reason", "") if not isinstance(event, events.CommandDone) else event.command
-    step, status = getattr(event, "step", ""), getattr(event, "status", "")
-    return (type(event).__name__, event.flow, step, status or why)
+    why = event.command if isinstance(event, events.CommandDone) else getattr(event, "reason", "")
+    status = getattr(event, "status", "")
+    return (type(event).__name__, event.flow, getattr(event, "step", ""), status or why)
 
 
 def said(event: Event | RawEvent) -> Said:
@@ -110,6 +114,36 @@ def _failed(event: events.AttemptFailed) -> Said:
 def _gave_up(event: events.StepGaveUp) -> Said:
     fields = {**_place(event), "reason": event.reason, **_error(event), "key": event.key}
     return f"step failed for good at attempt {event.attempt}: {event.reason}", fields
+
+
+def _cancelled(event: events.StepCancelled) -> Said:
+    why = {"cancel": "its execution is cancelled", "gather": "another branch failed"}.get(event.why, event.why)
+    return f"attempt {event.attempt} never begins: {why}", {**_place(event), "reason": event.why}
+
+
+def _wait_began(event: events.WaitBegan) -> Said:
+    what = f"signal {event.name}" if event.name else event.kind
+    due = {} if event.due_at is None else {"due": utc_ms(event.due_at)}
+    until = f", until {due['due']}" if due else ""
+    return f"waits for {what}{until}", {**_place(event), "kind": event.kind, **_named(event), **due}
+
+
+def _wait_ended(event: events.WaitEnded) -> Said:
+    what = f"signal {event.name}" if event.name else event.kind
+    fields = {**_place(event), "kind": event.kind, **_named(event), "status": event.outcome}
+    return f"wait for {what} ended: {event.outcome}", {**fields, "waited_s": event.waited_ms / 1000}
+
+
+def _named(event: events.WaitBegan | events.WaitEnded) -> dict[str, object]:
+    return {"name": event.name} if event.name else {}
+
+
+def _went_on(event: events.ExecutionResumed) -> Said:
+    return f"execution goes on ({event.why}); it was {event.was}", {
+        **_place(event),
+        "status": event.was,
+        "reason": event.why,
+    }
 
 
 def _left(event: events.BackoffLeft) -> Said:
@@ -171,6 +205,10 @@ _WORDS: Final[dict[type, Callable[..., Said]]] = {
     events.StepInterrupted: _interrupted,
     events.ResultDropped: _dropped,
     events.ExecutionParked: _parked,
+    events.ExecutionResumed: _went_on,
+    events.StepCancelled: _cancelled,
+    events.WaitBegan: _wait_began,
+    events.WaitEnded: _wait_ended,
     events.ExecutionEnded: _ended,
     events.CommandDone: _command,
 }

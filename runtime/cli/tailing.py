@@ -168,14 +168,14 @@ def _facts(item: Seen) -> dict[str, object]:
     from stepwell.core.eventlog import fields_of, kind_of
 
     fields = fields_of(item.event)
-    facts: dict[str, object] = {"at": item.at, "kind": kind_of(item.event)}
+    facts: dict[str, object] = {"at": item.at, "event": kind_of(item.event)}
     facts["execution"] = fields.pop("execution_id", None)
     facts |= {"partition": item.partition, "entry": item.entry}
     return facts | {name if name not in facts else f"event.{name}": value for name, value in fields.items()}
 
 
 def _gap_facts(gap: Gap) -> dict[str, object]:
-    return {"kind": "Gap", "why": gap.why, "partition": gap.partition, "after": gap.after, "before": gap.before}
+    return {"event": "Gap", "why": gap.why, "partition": gap.partition, "after": gap.after, "before": gap.before}
 
 
 def _print_json(own: Session, facts: dict[str, object]) -> None:

@@ -17,9 +17,10 @@ from stepwell.store.events import CUT, LOST, Gap, Seen
 
 AT = 1_767_323_045_000
 FAILED = events.AttemptFailed(
-    "e1", "checkout", "charge", "charge", 2, 5, "HttpError", "answered 503", 812, AT + 812, "t0", "e1:t0", False
+    *("e1", "checkout", "charge", "charge", 2, 5, "error", "HttpError", "answered 503", 812, AT + 812, "t0", "e1:t0"),
+    asked=False,
 )
-DONE = events.StepCompleted("e2", "refund", "pay", "pay", 1, 12)
+DONE = events.StepCompleted("e2", "refund", "pay", "pay", 1, 12, AT)
 
 
 def seen(event: events.Event | RawEvent) -> Seen:
@@ -72,10 +73,10 @@ def test_one_line_an_event_with_time_execution_path_and_what_happened(run: Any) 
 def test_json_is_one_object_a_line_with_all_that_is_known(run: Any) -> None:
     _, out, _ = run(FakeClient(seen(FAILED), seen(RawEvent("MoonRose", {"at": 3, "phase": "full"}))), "--json")
     first, second = map(json.loads, out.splitlines())
-    assert first["kind"] == "AttemptFailed"
+    assert (first["event"], first["kind"]) == ("AttemptFailed", "error")
     assert (first["at"], first["execution"], first["partition"], first["entry"]) == (AT, "e1", 7, f"{AT}-0")
     assert (first["due_at"], first["delay_ms"], first["key"]) == (AT + 812, 812, "e1:t0")
-    assert (second["kind"], second["at"], second["event.at"], second["phase"]) == ("MoonRose", AT, 3, "full")
+    assert (second["event"], second["at"], second["event.at"], second["phase"]) == ("MoonRose", AT, 3, "full")
 
 
 @pytest.mark.parametrize(

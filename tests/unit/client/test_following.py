@@ -17,11 +17,11 @@ from stepwell.store.link import LinkDown
 
 
 def step(execution_id: str, n: int = 1) -> events.Event:
-    return events.CommandDone(execution_id, "checkout", f"c{n}", True, "")
+    return events.CommandDone(execution_id, "checkout", f"c{n}", True, "", 1, "x")
 
 
 def ended(execution_id: str, status: str = "completed") -> events.Event:
-    return events.ExecutionEnded(execution_id, "checkout", status, "", 5)
+    return events.ExecutionEnded(execution_id, "checkout", status, "", 5, 1)
 
 
 class Feed:

@@ -8,7 +8,7 @@ from stepwell.core import events
 from stepwell.core.eventlog import RawEvent, execution_of, fields_of, kind_of, read_events
 from stepwell.core.records import encode
 
-PARKED = events.ExecutionParked("e1", "checkout", "crashed", "KeyError")
+PARKED = events.ExecutionParked("e1", "checkout", "crashed", "KeyError", 1)
 
 
 def test_what_was_written_comes_back_typed() -> None:

@@ -107,6 +107,10 @@ def test_levels_follow_what_a_person_has_to_do(one_of_each: list[events.Event]) 
     assert caught == {
         "ExecutionBegan": logging.DEBUG,
         "StepCompleted": logging.DEBUG,
+        "ExecutionResumed": logging.INFO,
+        "StepCancelled": logging.DEBUG,
+        "WaitBegan": logging.DEBUG,
+        "WaitEnded": logging.DEBUG,
         "BackoffLeft": logging.DEBUG,
         "BackoffResumed": logging.DEBUG,
         "RetryStarted": logging.DEBUG,
