@@ -26,6 +26,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
         yield collector
 
 
+@pytest.mark.pain(42)
 def test_spans_of_all_processes_of_an_execution_make_one_tree_also_over_a_kill(
     stage: Stage, collector: Collector
 ) -> None:

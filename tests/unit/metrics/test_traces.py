@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry import trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, SamplingResult, TraceIdRatioBased
 from spans import Collected, context_of, id_of
@@ -12,7 +13,7 @@ from spans import Collected, context_of, id_of
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.events import ExecutionEnded
 from stepwell.core.records import Meta
-from stepwell.core.status import COMPLETED
+from stepwell.core.status import COMPLETED, ERROR
 from stepwell.core.token import token_seed
 from stepwell.core.tracing import execution_span, trace_of
 from stepwell.flow.context import StepContext
@@ -85,6 +86,18 @@ def test_the_callers_state_goes_along() -> None:
     traces = collected.traces()
     traces.follow(*ended("x", CALLER + "1", "vendor=opaque,other=2"))
     assert context_of(collected.one("execution checkout")).trace_state.to_header() == "vendor=opaque,other=2"
+
+
+@pytest.mark.pain(45)
+def test_a_failure_is_told_without_its_secrets() -> None:
+    collected = Collected()
+    event, cp = ended("x")
+    event = replace(event, status=ERROR, reason="flow raised", error_type="OSError", message="redis://:hunter2@db away")
+    collected.traces().follow(event, replace(cp, status=ERROR))
+    span = collected.one("execution checkout")
+    assert span.status.description == "OSError: redis://:***@db away"
+    assert [each.name for each in span.events] == ["stepwell.began", "exception"]
+    assert "hunter2" not in span.to_json()
 
 
 class Broken(Sampler):
