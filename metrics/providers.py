@@ -37,7 +37,7 @@ def provider_of(setup: TraceSetup, environment: Mapping[str, str] = os.environ) 
     Raises:
         UsageError: an exporter is not installed, or can't be made.
     """
-    resource = Resource.create({"stepwell.worker": setup.worker, "service.instance.id": setup.shard})
+    resource = Resource.create({"stepwell.worker.id": setup.worker, "service.instance.id": setup.shard})
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: SERVICE}))
     provider = TracerProvider(resource=resource)

@@ -122,7 +122,7 @@ def _interrupted(event: events.StepInterrupted, cp: Checkpoint, trace: Execution
     before = _made(cp, event.path, event.attempt - 1)
     start = found.declared_at if before is None else before.due_at or before.ended_at
     at = max(event.at, start)
-    more: Values = {"stepwell.start.estimated": True, "stepwell.set_apart": event.set_apart}
+    more: Values = {"stepwell.attempt.start_estimated": True, "stepwell.step.set_apart": event.set_apart}
     what = _Body(found.token, event.interruptions - 1)
     moments = (Moment("stepwell.interrupted", at, NOTHING),)
     return (_attempt(cp, trace, event.path, what, event.attempt, start, at, "interrupted", more, INTERRUPTED, moments),)
@@ -180,7 +180,7 @@ def _ended(event: events.ExecutionEnded, cp: Checkpoint, trace: ExecutionTrace) 
         parent = execution_span(cp.seed, 0)
     elif cp.started_at is not None:
         moments = (Moment("stepwell.began", cp.started_at, NOTHING),)
-        attributes["stepwell.queued_ms"] = max(0, cp.started_at - start)
+        attributes["stepwell.execution.queued_ms"] = max(0, cp.started_at - start)
     error = None
     if event.status == ERROR:
         attributes["error.type"] = event.error_type
@@ -263,7 +263,7 @@ def _attempt(
         links = (*links, attempt_span(token, number, what.interruptions - 1))
     attributes = {
         **_of_step(cp, path, token),
-        "stepwell.attempt": number,
+        "stepwell.attempt.number": number,
         "stepwell.attempt.outcome": outcome,
         **more,
     }
@@ -286,14 +286,14 @@ def _not_before(cp: Checkpoint, start: int, end: int) -> int:
 
 
 def _of_execution(cp: Checkpoint) -> dict[str, Value]:
-    return {"stepwell.execution.id": cp.execution_id, "stepwell.flow": cp.meta.flow}
+    return {"stepwell.execution.id": cp.execution_id, "stepwell.flow.name": cp.meta.flow}
 
 
 def _of_step(cp: Checkpoint, path: str, token: str) -> dict[str, Value]:
     return {
         "stepwell.execution.id": cp.execution_id,
-        "stepwell.flow": cp.meta.flow,
-        "stepwell.step": step_name(path),
+        "stepwell.flow.name": cp.meta.flow,
+        "stepwell.step.name": step_name(path),
         "stepwell.path": path,
         "stepwell.idempotency_key": idempotency_key(cp.root, token),
     }

@@ -144,7 +144,7 @@ class Traces:
             belongs.trace_id,
             execution_name(cp.meta.flow),
             SpanKind.CONSUMER,
-            {"stepwell.execution.id": cp.execution_id, "stepwell.flow": cp.meta.flow},
+            {"stepwell.execution.id": cp.execution_id, "stepwell.flow.name": cp.meta.flow},
             (),
         )
         sampled = SAMPLED if result.decision is Decision.RECORD_AND_SAMPLE else 0
@@ -157,7 +157,7 @@ class Traces:
         else:
             above, kind = _above(belongs), SpanKind.CONSUMER
         links = [Link(_ref(belongs.trace_id, span_id, flags, belongs.state)) for span_id in data.links]
-        attributes = {**data.attributes, "stepwell.shard": self.setup.shard}
+        attributes = {**data.attributes, "stepwell.shard.id": self.setup.shard}
         self._ids.plan(belongs.trace_id, data.span_id)
         try:
             span = self._tracer.start_span(data.name, above, kind, attributes, links, data.start_ms * NS)

@@ -97,7 +97,7 @@ def test_an_execution_its_steps_and_their_attempts_are_one_tree(world: World, co
     (reserved, _, _) = steps
     attempts = collected.named("attempt reserve")
     assert [parent_of(each) for each in attempts] == [id_of(reserved)] * 3
-    assert [told(each, "attempt") for each in attempts] == [1, 2, 3]
+    assert [told(each, "attempt.number") for each in attempts] == [1, 2, 3]
     assert [links_of(each) for each in attempts] == [[], [id_of(attempts[0])], [id_of(attempts[1])]]
     assert times_of(reserved) == (times_of(attempts[0])[0], times_of(attempts[2])[1])
     waits = [times_of(later)[0] - times_of(earlier)[1] for earlier, later in itertools.pairwise(attempts)]
@@ -133,10 +133,10 @@ def test_after_a_crash_the_next_owner_completes_the_tree(world: World, collected
     world.run(lambda: world.ended("x"))
     check_tree(collected.spans)
     cut, again = collected.named("attempt charge")
-    assert [told(each, "attempt") for each in (cut, again)] == [1, 1]
+    assert [told(each, "attempt.number") for each in (cut, again)] == [1, 1]
     assert [told(each, "attempt.outcome") for each in (cut, again)] == ["interrupted", "completed"]
     assert links_of(again) == [id_of(cut)]
-    assert [told(each, "shard") for each in (collected.one("step reserve"), collected.one("step charge"))] == [
+    assert [told(each, "shard.id") for each in (collected.one("step reserve"), collected.one("step charge"))] == [
         "winc1",
         "winc2",
     ]
@@ -161,7 +161,7 @@ def test_a_retry_by_hand_goes_on_in_the_same_tree(world: World, collected: Colle
     assert times_of(whole)[0] == asked
     first, second = collected.named("attempt charge")
     assert links_of(second) == [id_of(first)]
-    assert [told(each, "attempt") for each in (first, second)] == [1, 2]
+    assert [told(each, "attempt.number") for each in (first, second)] == [1, 2]
     assert [parent_of(each) for each in collected.named("step charge")] == [id_of(failed), id_of(whole)]
 
 

@@ -71,7 +71,9 @@ def check(collector: Collector, trace_id: str, caller: str) -> None:
     first, second = collector.named("attempt pay")
     assert (first.ok, second.ok, second.links) == (False, True, [first.id])
     assert {span.resource["service.name"] for span in spans} == {"stepwell"}
-    assert {span.attributes["stepwell.shard"] for span in spans if "stepwell.flow" in span.attributes} == {"rack-7/0"}
+    assert {span.attributes["stepwell.shard.id"] for span in spans if "stepwell.flow.name" in span.attributes} == {
+        "rack-7/0"
+    }
 
 
 def test_a_worker_whose_collector_is_away_runs_and_ends_as_any_other(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -19,6 +21,8 @@ from stepwell.core.tracing import execution_span, trace_of
 from stepwell.flow.context import StepContext
 from stepwell.metrics.traces import PlannedIds
 
+ROOT = Path(__file__).resolve().parents[3]
+MAKERS = ("spans.py", "traces.py", "providers.py")
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
 
 
@@ -124,3 +128,11 @@ def test_garbage_in_place_of_a_span_makes_none_active() -> None:
     context = StepContext("x", "f", "s", "s", 1, "t", "x:t", 1, traceparent="garbage")
     Collected().traces().enter(context)
     assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_the_page_on_traces_names_exactly_what_spans_have() -> None:
+    page = (ROOT / "docs" / "tracing.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(stepwell\.[a-z_.]+)`", page))
+    source = "".join((ROOT / "metrics" / name).read_text(encoding="utf-8") for name in MAKERS)
+    assert told == set(re.findall(r'"(stepwell\.[a-z_.]+)"', source)) - {"stepwell.traces"}
+    assert not [name for name in told if any(other.startswith(name + ".") for other in told)], "no name holds another"
