@@ -27,7 +27,7 @@ from stepwell.core import row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import ArmTimer, DisarmTimer, Effect, StartAttempt, Withdraw
 from stepwell.core.errors import StepwellError
-from stepwell.core.events import WokenBy
+from stepwell.core.events import Event, WokenBy
 from stepwell.core.inputs import (
     AttemptSucceeded,
     Input,
@@ -98,6 +98,7 @@ class ExecutionActor(PooledActor):
         self._row_backoff: int | None = None
         self._row_place: Place = (0, "")
         self._handled = 0
+        self._unread: Event | None = None  # tells that it was parked, once that is written
         self._settling: m.StepDone | m.StepErred | None = None  # the outcome that is being recorded
         self._busy: bool | None = None  # what the dispatcher was told last
         self._leaving = False
@@ -343,7 +344,12 @@ class ExecutionActor(PooledActor):
     def _written(self, reply: Reply) -> None:
         request = self._in_flight
         machine = self._machine
-        if request is None or machine is None:
+        if request is None:
+            return
+        if machine is None:
+            self._in_flight = None
+            if self._unread is not None and isinstance(reply, Committed):
+                self._shard.bus.publish(self._unread)
             return
         if not isinstance(reply, Committed):
             self._not_written(reply, request, machine.checkpoint)
@@ -575,18 +581,16 @@ class ExecutionActor(PooledActor):
 
     def _park_unread(self, fields: dict[str, bytes], park: m.Park) -> None:
         """The row stays as it is but for status and error: what can't be read must not be written over."""
-        self._rest()
         if park.reason == PARK_KILLS_SHARD:
             self._pardon = "xi"
-        status = fields.get("status", b"").decode(errors="replace")
-        if status == PARKED and park.reason == PARK_UNREADABLE:
-            return
-        self._shard.bus.publish(parked_unread(self._id, fields, park, self._now()))
-        commit = parking_commit(self._shard, self._grant, self._id, fields, park, self._pardon)
-        if commit is None or self._lease is None:
+        told = parked_unread(self._id, fields, park, self._now())
+        commit = parking_commit(self._shard, self._grant, fields, told, self._pardon)
+        if commit is not None and self._lease is not None:
+            self._unread, self._in_flight = told, commit
+            self._shard.mirror.send(self.actor_ref, commit)
+        elif fields.get("status") != b"parked" or park.reason != PARK_UNREADABLE:
             self._forgive()
-        else:
-            self._shard.mirror.send(None, commit)
+        self._rest()
 
     def _now(self) -> int:
         return self._shard.clock.now_ms()

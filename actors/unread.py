@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stepwell.actors import messages as m
 from stepwell.actors.shard import Shard
 from stepwell.core.attributes import Attributes
 from stepwell.core.codec import UNREADABLE
+from stepwell.core.events import ExecutionParked
 from stepwell.core.ownership import next_rev
 from stepwell.core.records import TerminalError, decode_meta, encode
 from stepwell.core.status import PARKED, STATUSES, TERMINAL
@@ -16,32 +16,34 @@ from stepwell.store.requests import DROP, Commit
 
 
 def parking_commit(
-    shard: Shard, grant: Grant, execution_id: str, fields: Mapping[str, bytes], park: m.Park, forget: str
+    shard: Shard, grant: Grant, fields: Mapping[str, bytes], told: ExecutionParked, forget: str
 ) -> Commit | None:
-    """What parks it; None where it is parked already, has ended, or its revision or status is none."""
+    """What parks it, as is told once that is written; None where it is parked already, has ended, or its revision or
+    status is none."""
     status = fields.get("status", b"").decode(errors="replace")
     rev = fields.get("rev", b"")
     if not rev.isdigit() or status not in STATUSES or status == PARKED or status in TERMINAL:
         return None
-    now = shard.clock.now_ms()
+    now = told.at
     flow, attributes = _known_of(fields)
     return Commit(
         partition=grant.partition,
-        execution_id=execution_id,
+        execution_id=told.execution_id,
         lease=grant.value,
         expected_rev=int(rev),
         rev=next_rev(int(rev), grant.epoch),
         commit_id=shard.commit_id(),
         now_ms=now,
-        sets=[("error", encode(TerminalError(park.reason, park.detail, now)))],
+        sets=[("error", encode(TerminalError(told.reason, told.detail, now)))],
         status_from=status,
         status_to=PARKED,
         live="+inf",
+        event=encode((told,)),
         forget=forget,
         flow=flow,
         backoff=DROP if flow else "",
         attributes=attributes,
-        place=(now, park.reason),
+        place=(now, told.reason),
     )
 
 

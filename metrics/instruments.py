@@ -7,8 +7,6 @@ come from code (flows, steps) no more series are made than `PAIRS_MAX`. Never an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
 from itertools import product
 from typing import Final
 
@@ -23,59 +21,14 @@ from stepwell.core.status import (
     PARK_UNREADABLE,
 )
 from stepwell.core.status import STATUSES as EXECUTION_STATUSES
+from stepwell.metrics.instrument import PREFIX, Instrument, Kind, Label, Together
+from stepwell.store.troubles import KINDS as REDIS_TROUBLES
 
 __all__ = ["INSTRUMENTS", "OTHER", "PAIRS_MAX", "PREFIX", "Instrument", "Kind", "Label", "Together", "closed_series"]
 
-PREFIX: Final = "stepwell_"
 OTHER: Final = "other"
 PAIRS_MAX: Final = 2_000
 """Of pairs of flow and step, and of flows, that have series of their own in one shard; more count as `other`."""
-
-
-class Kind(Enum):
-    """What a metric is; the values are Prometheus' words."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-class Together(Enum):
-    """How the gauges of several shards become one; counters and histograms are always added up."""
-
-    SUM = "sum"
-    GREATEST = "greatest"
-    LEAST = "least"
-    APART = "apart"
-    """Each shard's own, told apart by the label `shard`: its index, which its successor has too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A label and all its values; `values` is None for names that come from code, and for facts of an info metric."""
-
-    name: str
-    values: frozenset[str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Instrument:
-    """One metric. `name` lacks the prefix, and a counter's the suffix `_total`; seconds and bytes are the units."""
-
-    name: str
-    kind: Kind
-    meaning: str
-    labels: tuple[Label, ...] = ()
-    bounds: tuple[float, ...] = ()
-    together: Together = Together.SUM
-    exemplars: bool = False
-    """Whether it remembers, for a counter, which execution was counted last, and for a histogram's slow buckets which
-    fell into them."""
-
-    @property
-    def full_name(self) -> str:
-        """As Prometheus has it: what a query names, but for the suffixes of a histogram's samples."""
-        return f"{PREFIX}{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
 
 
 def _label(name: str, *values: str) -> Label:
@@ -104,8 +57,9 @@ _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 STEP_ATTEMPTS: Final = Instrument(
     "step_attempts",
     _C,
-    "Attempts of steps that ended: ok, retryable (another follows), terminal, timeout (whether or not another "
-    "follows), or interrupted by a crash (the attempt runs again with its number).",
+    "Attempts of steps that ended: ok, retryable (another follows), terminal (none does), timeout (whether or not "
+    "another follows); and those that a crash may have cut short, each time (interrupted: the attempt runs again with "
+    "its number).",
     (*_PAIR, _label("outcome", "ok", "retryable", "terminal", "timeout", "interrupted")),
     exemplars=True,
 )
@@ -121,8 +75,9 @@ STEP_FAILURES: Final = Instrument(
     "step_failures",
     _C,
     "Steps that failed for good: the budget is used up, the error is fatal or not to be retried (fatal), a timeout "
-    "that is not to be retried (deadline), a result or arguments that can't be stored (payload), code that does not "
-    "match the record (nondeterminism), cut short too often (interrupted), or wound up by a cancel or a gather.",
+    "that is not to be retried (deadline), arguments or a result that can't be passed on (payload), code that does not "
+    "match the record at this step, so that its execution is parked (nondeterminism), cut short too often "
+    "(interrupted), or failed while it was wound up by a cancel or a gather.",
     (
         *_PAIR,
         _label("reason", "budget", "fatal", "deadline", "payload", "nondeterminism", "interrupted", "cancel", "gather"),
@@ -140,7 +95,7 @@ RETRY_BACKOFF: Final = Instrument(
 RETRY_LATENESS: Final = Instrument(
     "retry_lateness_seconds",
     _H,
-    "How long after its due time a retry's body was started.",
+    "How long after it was due, or was asked for by hand, a retry's body began.",
     (),
     LATENESS_SECONDS,
     exemplars=True,
@@ -148,15 +103,15 @@ RETRY_LATENESS: Final = Instrument(
 RETRY_WAKEUPS: Final = Instrument(
     "retry_wakeups",
     _C,
-    "Backoffs that ended with another attempt, by what ended them: its timer, a person's retry (manual), a recovery "
-    "that found it overdue, or a signal.",
+    "Backoffs that ended with another attempt, by what ended them: its timer, a person's retry (manual), the loading "
+    "of an execution that was overdue by then (recovery), or a message that brought one back that was (signal).",
     (_label("source", "timer", "manual", "recovery", "signal"),),
 )
 BACKOFFS_ABANDONED: Final = Instrument(
     "backoffs_abandoned",
     _C,
-    "Backoffs that ended without another attempt: cancel, gather (a sibling failed), parked.",
-    (_label("reason", "cancel", "gather", "parked"),),
+    "Backoffs that ended without another attempt, by why: a cancel, or a sibling in a gather that failed.",
+    (_label("reason", "cancel", "gather"),),
 )
 EXECUTIONS_BACKING_OFF: Final = Instrument(
     "executions_backing_off",
@@ -198,7 +153,7 @@ EXECUTIONS_ENDED: Final = Instrument(
 EXECUTIONS_NOW: Final = Instrument(
     "executions",
     _G,
-    "Executions that have not ended, by status, in memory or not; counted every 5 s.",
+    "Executions that have not ended, and those in error, by status, in memory or not; counted every 5 s.",
     (Label("status", frozenset(EXECUTION_STATUSES) - {COMPLETED, CANCELLED}),),
 )
 EXECUTIONS_PARKED: Final = Instrument(
@@ -213,9 +168,9 @@ EXECUTIONS_PARKED: Final = Instrument(
 EXECUTIONS_WAITING: Final = Instrument(
     "executions_waiting",
     _G,
-    "Executions that wait, in memory or not, by what for: a backoff, another time (a sleep, a wait with a limit), or "
-    "only what comes from outside (untimed); counted every 5 s.",
-    (_label("kind", "backoff", "timed", "untimed"),),
+    "Executions that wait, in memory or not, by what for: a time that is known (timed: a backoff, a sleep, the limit "
+    "of a wait), or only what comes from outside (untimed); counted every 5 s.",
+    (Label("kind", frozenset({"timed", "untimed"})),),
 )
 EXECUTION_DURATION: Final = Instrument(
     "execution_duration_seconds",
@@ -235,7 +190,7 @@ EXECUTION_QUEUE: Final = Instrument(
 STEP_DURATION: Final = Instrument(
     "step_duration_seconds",
     _H,
-    "How long the bodies of attempts ran that ended by themselves or by a timeout.",
+    "How long the bodies of attempts ran that ended: all but those that a shard's death cut short.",
     _PAIR,
     STEP_SECONDS,
     exemplars=True,
@@ -314,7 +269,7 @@ NOT_SAFE: Final = Instrument(
 FENCED_COMMITS: Final = Instrument(
     "fenced_commits",
     _C,
-    "Writes that met another owner's lease; nothing was written.",
+    "Writes of rows that met another owner's lease, or none; nothing was written.",
 )
 DUPLICATES_SUPPRESSED: Final = Instrument(
     "duplicates_suppressed",
@@ -327,13 +282,13 @@ RECOVERIES: Final = Instrument(
     "recoveries",
     _C,
     "Partitions that were taken over with what their last owner may have left undone: it died and its black box was "
-    "read (boxed), nobody knows what it was at (unknown), or its lease lapsed and it lives (lapsed).",
-    (_label("cause", "boxed", "unknown", "lapsed"),),
+    "read (boxed), it was found dead on this host (dead), or its lease lapsed (lapsed).",
+    (_label("cause", "boxed", "dead", "lapsed"),),
 )
 RECOVERY_SECONDS_SPREAD: Final = Instrument(
     "recovery_seconds",
     _H,
-    "From the grant of such a partition until all that was cut short there was seen to.",
+    "From the grant of such a partition until all that was cut short there was seen to; looked at twice a second.",
     (),
     RECOVERY_SECONDS,
 )
@@ -358,7 +313,7 @@ SUSPECTS_OPENED: Final = Instrument(
 QUARANTINED_STEPS: Final = Instrument(
     "quarantined_steps",
     _G,
-    "Attempts that run set apart now, since they may have killed a shard.",
+    "Attempts that run now in processes of their own, since they may have killed a shard.",
 )
 ABANDONED_THREADS: Final = Instrument(
     "abandoned_threads",
@@ -416,7 +371,7 @@ DEAD_LETTERED: Final = Instrument(
 DEAD_LETTERS_KEPT: Final = Instrument(
     "dead_letters",
     _G,
-    "Dead letters that lie there now, counted every 5 s.",
+    "Dead letters that lie there now, those of the ingress too; counted every 5 s.",
 )
 
 # The runtime itself.
@@ -430,8 +385,14 @@ ACTOR_RESTARTS: Final = Instrument(
 MAILBOX_MESSAGES: Final = Instrument(
     "mailbox_messages",
     _G,
-    "Messages that wait in mailboxes now: the dispatcher's, and of all executions together.",
-    (Label("actor", frozenset({"dispatcher", "execution"})),),
+    "Messages that wait: in the dispatcher's mailbox, and in the mirror's for the next pipeline to Redis.",
+    (Label("actor", frozenset({"dispatcher", "mirror"})),),
+    together=Together.APART,
+)
+ACTORS_READY: Final = Instrument(
+    "actors_ready",
+    _G,
+    "Actors that have mail and wait for their turn.",
     together=Together.APART,
 )
 UNDELIVERED: Final = Instrument(
@@ -450,6 +411,11 @@ INBOX_LAG: Final = Instrument(
     "Age of the oldest entry that lies in an inbox of an owned partition; 0 where none does; looked at every 5 s.",
     together=Together.GREATEST,
 )
+INGRESS_LENGTH: Final = Instrument(
+    "ingress_length",
+    _G,
+    "Entries that lie in the ingress, counted every 5 s by whoever owns partition 0.",
+)
 LEASES_HELD: Final = Instrument(
     "leases_held",
     _G,
@@ -459,9 +425,10 @@ LEASES_HELD: Final = Instrument(
 REDIS_ERRORS: Final = Instrument(
     "redis_errors",
     _C,
-    "Times that Redis could not be used, by how: it could not be reached, the connection broke, it did not answer in "
-    "time, it is read-only, full, loading or busy, or it refused a command.",
-    (_label("kind", "unreachable", "broken", "timeout", "readonly", "full", "loading", "busy", "refused"),),
+    "Times that a part of a shard could not use Redis, by how: it could not be reached, the connection broke, it did "
+    "not answer in time, it is read-only, full (or can't save), loading, busy with a script, short of replicas, a "
+    "cluster's slot is not served now, or it refused a command.",
+    (_label("kind", *REDIS_TROUBLES),),
 )
 GUARANTEE: Final = Instrument(
     "guarantee_info",

@@ -487,19 +487,23 @@ RUNTIME: Final = Row(
             ),
         ),
         Panel(
-            "Messages that wait in mailboxes",
-            "By whose, worker and shard.",
+            "Messages and actors that wait",
+            "Messages by whose mailbox, worker and shard; ready: actors with mail that wait for their turn.",
             (
                 Query(
                     "sum by (actor, instance, shard) (stepwell_mailbox_messages{WORKER})",
                     "{{actor}} {{instance}} {{shard}}",
                 ),
+                Query("sum by (instance, shard) (stepwell_actors_ready{WORKER})", "ready {{instance}} {{shard}}"),
             ),
         ),
         Panel(
             "Entries in inboxes",
-            "Commands and doorbells that are not applied yet.",
-            (Query("sum by (instance) (stepwell_inbox_length{WORKER})", "{{instance}}"),),
+            "Commands and doorbells that are not applied yet, and what lies in the ingress.",
+            (
+                Query("sum by (instance) (stepwell_inbox_length{WORKER})", "{{instance}}"),
+                Query("sum(stepwell_ingress_length{WORKER})", "ingress"),
+            ),
         ),
         Panel(
             "Age of the oldest entry",

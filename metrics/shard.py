@@ -6,15 +6,34 @@ Each may be called from any thread.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from stepwell.metrics import instruments as i
 from stepwell.metrics.sheet import Level, Sheet
+from stepwell.store.census import Lying
 from stepwell.store.replies import Broken, Committed, Conflict, Fenced, Refused
+from stepwell.store.requests import Commit, Restore
 
-__all__ = ["ShardGauges"]
+__all__ = ["Now", "ShardGauges"]
 
 _REPLIES: dict[type, str] = {Fenced: "fenced", Conflict: "conflict", Refused: "refused", Broken: "broken"}
+_ROWS = (Commit, Restore)
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What a shard does at a moment: bodies that run by place, those set apart, threads given up on, executions in
+    memory, partitions held, actors with mail, and messages that wait by whose they are."""
+
+    bodies: Mapping[str, int]
+    set_apart: int
+    abandoned_threads: int
+    executions: int
+    leases: int
+    actors_ready: int
+    mail: Mapping[str, int]
 
 
 class ShardGauges:
@@ -27,6 +46,7 @@ class ShardGauges:
         self._ok = sheet.shared_count(i.COMMITS, "ok")
         self._dup = sheet.shared_count(i.COMMITS, "dup")
         self._others = {reply: sheet.shared_count(i.COMMITS, label) for reply, label in _REPLIES.items()}
+        self._repeats = sheet.shared_count(i.DUPLICATES_SUPPRESSED, "commit")
         self._not_safe = sheet.shared_count(i.NOT_SAFE)
         self._healed = sheet.shared_count(i.HEALED_EXECUTIONS)
         self._tails_lost = sheet.shared_count(i.TAILS_LOST)
@@ -34,36 +54,64 @@ class ShardGauges:
         self._rows_missing = sheet.shared_count(i.ROWS_MISSING)
         self._fenced = sheet.shared_count(i.FENCED_COMMITS)
         self._undelivered = sheet.shared_count(i.UNDELIVERED)
+        self._recovery = sheet.shared_spread(i.RECOVERY_SECONDS_SPREAD)
         self._guarantee: Level | None = None
-        self._executions_in_memory: Callable[[], int] = lambda: 0
+        self._flows: set[str] = set()  # that backed off at the last count
+        self._now: Callable[[], Now] | None = None
 
-    def watch_memory(self, executions_in_memory: Callable[[], int]) -> None:
-        """Ask this at each refresh how many executions have an actor."""
-        self._executions_in_memory = executions_in_memory
+    def limits(self, places: Mapping[str, int], running: int) -> None:
+        """So many bodies may run at once by place, and so many executions."""
+        for place, most in places.items():
+            self._sheet.level(i.STEPS_LIMIT, place).set(most)
+        self._sheet.level(i.EXECUTIONS_RUNNING_LIMIT).set(running)
+
+    def watch(self, now: Callable[[], Now]) -> None:
+        """Ask this at each refresh."""
+        self._now = now
 
     def refresh(self) -> None:
         """Set what is only known when it is asked for."""
-        self._sheet.level(i.EXECUTIONS_IN_MEMORY).set(self._executions_in_memory())
+        if self._now is None:
+            return
+        now, level = self._now(), self._sheet.level
+        for place, running in now.bodies.items():
+            level(i.STEPS_RUNNING, place).set(running)
+        for actor, waiting in now.mail.items():
+            level(i.MAILBOX_MESSAGES, actor).set(waiting)
+        level(i.QUARANTINED_STEPS).set(now.set_apart)
+        level(i.ABANDONED_THREADS).set(now.abandoned_threads)
+        level(i.EXECUTIONS_IN_MEMORY).set(now.executions)
+        level(i.LEASES_HELD).set(now.leases)
+        level(i.ACTORS_READY).set(now.actors_ready)
 
-    def batch_written(self, replies: Sequence[object], seconds: float) -> None:
-        """A pipeline was answered, `seconds` after it was sent; replies to reads count for the size only."""
+    # The store.
+
+    def batch_written(self, requests: Sequence[object], replies: Sequence[object], seconds: float) -> None:
+        """A pipeline was answered, `seconds` after it was sent; only writes of rows are commits."""
         self._batch.observe(len(replies))
         self._seconds.observe(seconds)
-        ok = 0
-        for reply in replies:
+        ok = dup = 0
+        for request, reply in zip(requests, replies, strict=True):
+            if not isinstance(request, _ROWS):
+                continue
             if type(reply) is Committed:
                 if reply.dup:
-                    self._dup.inc()
+                    dup += 1
                 else:
                     ok += 1
             elif (other := self._others.get(type(reply))) is not None:
                 other.inc()
+                if type(reply) is Fenced:
+                    self._fenced.inc()
         if ok:
             self._ok.inc(ok)
+        if dup:
+            self._dup.inc(dup)
+            self._repeats.inc(dup)
 
-    def store_trouble(self) -> None:
-        """Redis could not be reached, or refused for now."""
-        self._sheet.shared_count(i.REDIS_ERRORS, "unreachable").inc()
+    def store_trouble(self, kind: str) -> None:
+        """A part of the shard could not use Redis; `kind` is one of `stepwell.store.troubles.KINDS`."""
+        self._sheet.shared_count(i.REDIS_ERRORS, kind).inc()
 
     def not_safe(self) -> None:
         """A batch was executed, and was not as safe in time as the durability mode wants."""
@@ -85,19 +133,58 @@ class ShardGauges:
         """An execution was listed and has no row."""
         self._rows_missing.inc()
 
-    def fenced(self) -> None:
-        """A write met another owner's lease."""
-        self._fenced.inc()
+    def gained(self, cause: str) -> None:
+        """A partition has become ours; `cause`: why something may have been cut short there, '' where that can't be."""
+        if cause:
+            self._sheet.shared_count(i.RECOVERIES, cause).inc()
+
+    def recovered(self, seconds: float) -> None:
+        """All that may have been cut short in such a partition is seen to."""
+        self._recovery.observe(seconds)
+
+    def repeated(self, kind: str) -> None:
+        """A repeat had no second effect."""
+        self._sheet.shared_count(i.DUPLICATES_SUPPRESSED, kind).inc()
 
     def swept(self, entries: int, executions: int) -> None:
         """A sweep found inbox entries and due executions that nobody held."""
         self._sheet.shared_count(i.SWEEP_FOUND, "entries").inc(entries)
         self._sheet.shared_count(i.SWEEP_FOUND, "executions").inc(executions)
 
-    def counted(self, sizes: Mapping[str, int]) -> None:
-        """So many executions of the shard's partitions have not ended, by status."""
+    # What lies in the shard's partitions, as the reader counts it.
+
+    def counted(self, sizes: Mapping[str, int], waiting: Mapping[str, int]) -> None:
+        """So many executions of the shard's partitions have not ended, by status, and what they wait for."""
         for status, size in sizes.items():
             self._sheet.level(i.EXECUTIONS_NOW, status).set(size)
+        for kind, size in waiting.items():
+            self._sheet.level(i.EXECUTIONS_WAITING, kind).set(size)
+
+    def backing_off(self, by_flow: Mapping[str, tuple[int, int]]) -> None:
+        """By flow: how many executions back off, and when the first is due (ms)."""
+        sizes: dict[Level, int] = {}
+        dues: dict[Level, float] = {}
+        for flow in self._flows.union(by_flow):  # some may share a series
+            size, due = by_flow.get(flow, (0, 0))
+            level = self._sheet.level(i.EXECUTIONS_BACKING_OFF, flow)
+            sizes[level] = sizes.get(level, 0) + size
+            level = self._sheet.level(i.RETRY_NEXT_DUE, flow)
+            dues[level] = min(dues.get(level, math.inf), due / 1000 if size else math.inf)
+        for level, size in sizes.items():
+            level.set(size)
+        for level, first in dues.items():
+            level.set(first) if first < math.inf else level.clear()
+        self._flows = set(by_flow)
+
+    def lying(self, found: Lying, oldest_age: float) -> None:
+        """What waits there to be applied, or for a person."""
+        self._sheet.level(i.INBOX_LENGTH).set(found.entries)
+        self._sheet.level(i.INBOX_LAG).set(oldest_age)
+        self._sheet.level(i.INGRESS_LENGTH).set(found.ingress)
+        self._sheet.level(i.DEAD_LETTERS_KEPT).set(found.letters)
+        self._sheet.level(i.SUSPECTS).set(found.suspects)
+
+    # The rest.
 
     def guarantee_seen(self, labels: Mapping[str, str]) -> None:
         """Another guarantee is in force than before."""

@@ -1,4 +1,4 @@
-"""Events to metrics. Each kind of event has one method; what a completed step costs is two dictionary look-ups.
+"""Events to metrics. Each kind of event has one method; what a completed step costs is one dictionary look-up.
 
 Called on the thread that publishes (one per shard).
 """
@@ -6,35 +6,62 @@ Called on the thread that publishes (one per shard).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Final
 
 from stepwell.core import events
-from stepwell.core.errors import StepCrashed
-from stepwell.core.events import Event
+from stepwell.core.events import WOKEN_BY, Event
+from stepwell.core.names import RESERVED
+from stepwell.core.rules.facts import step_name
 from stepwell.metrics import instruments as i
-from stepwell.metrics.sheet import Count, Sheet, Spread
+from stepwell.metrics.sheet import Count, Sheet
 
 __all__ = ["MetricsSubscriber"]
 
-_ABANDONED = frozenset({"cancel", "gather", "parked"})
-_FAILURES = {
+_FAILURES: Final = {
     "exhausted": "budget",
+    "fatal": "fatal",
     "give_up_on": "fatal",
     "not in retry_on": "fatal",
+    "payload": "payload",
+    "definition": "payload",
     "arguments": "payload",
 }
+_JUDGED_BY_TYPE: Final = frozenset({"give_up_on", "not in retry_on"})
+Ended = events.AttemptFailed | events.StepGaveUp
 
 
-@dataclass(slots=True)
 class _StepMetrics:
     """The series of one step, looked up once."""
 
-    ok: Count
-    retryable: Count
-    terminal: Count
-    interrupted: Count
-    duration: Spread
-    backoff: Spread
+    __slots__ = (
+        "attempts_left",
+        "backoff",
+        "crashes",
+        "duration",
+        "interrupted",
+        "ok",
+        "queue",
+        "retryable",
+        "terminal",
+        "timeout",
+        "to_success",
+    )
+
+    def __init__(self, sheet: Sheet, flow: str, step: str) -> None:
+        def attempts(outcome: str) -> Count:
+            return sheet.count(i.STEP_ATTEMPTS, flow, step, outcome)
+
+        self.ok = attempts("ok")
+        self.retryable = attempts("retryable")
+        self.terminal = attempts("terminal")
+        self.timeout = attempts("timeout")
+        self.interrupted = attempts("interrupted")
+        self.duration = sheet.spread(i.STEP_DURATION, flow, step)
+        self.queue = sheet.spread(i.STEP_QUEUE, flow)
+        self.to_success = sheet.spread(i.STEP_ATTEMPTS_TO_SUCCESS, flow, step)
+        self.attempts_left = sheet.spread(i.STEP_ATTEMPTS_LEFT, flow, step)
+        self.backoff = sheet.spread(i.RETRY_BACKOFF, flow, step)
+        self.crashes = sheet.count(i.STEP_CRASHES, flow, step)
 
 
 class MetricsSubscriber:
@@ -44,15 +71,12 @@ class MetricsSubscriber:
         self._sheet = sheet
         self._steps: dict[tuple[str, str], _StepMetrics] = {}
         self._lateness = sheet.spread(i.RETRY_LATENESS)
-        self._backing_off: dict[tuple[str, str], str] = {}
-        self._backing_off_of: dict[str, int] = {}
         self._handlers: dict[type, Callable[..., None]] = {
             events.ExecutionBegan: self._began,
             events.StepCompleted: self._completed,
             events.AttemptFailed: self._failed,
             events.StepGaveUp: self._gave_up,
             events.BackoffLeft: self._backoff_left,
-            events.BackoffResumed: self._backoff_resumed,
             events.RetryStarted: self._retry_started,
             events.StepInterrupted: self._interrupted,
             events.ResultDropped: self._dropped,
@@ -62,7 +86,7 @@ class MetricsSubscriber:
         }
 
     def __call__(self, event: Event) -> None:
-        """Count one event; kinds that are not known yet are ignored."""
+        """Count one event; kinds that no metric tells of are passed over."""
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)
@@ -73,54 +97,42 @@ class MetricsSubscriber:
     def _completed(self, event: events.StepCompleted) -> None:
         step = self._steps.get((event.flow, event.step)) or self._new_step(event.flow, event.step)
         step.ok.inc()
+        step.to_success.observe(event.attempt, event.execution_id)
         step.duration.observe(event.duration_ms / 1000, event.execution_id)
+        step.queue.observe(event.queued_ms / 1000, event.execution_id)
 
     def _failed(self, event: events.AttemptFailed) -> None:
         step = self._step(event.flow, event.step)
-        step.retryable.inc(1, event.execution_id)
-        crashed = self._crashed(event)
-        reason = "crash" if crashed else "retry_after" if event.asked else "error"
+        (step.timeout if event.kind == "timeout" else step.retryable).inc(1, event.execution_id)
+        self._body_ended(step, event)
+        reason = "retry_after" if event.asked and event.kind == "error" else event.kind
         scheduled = self._sheet.count(i.STEP_RETRIES_SCHEDULED, event.flow, event.step, reason)
         scheduled.inc(1, event.execution_id)
         step.backoff.observe(event.delay_ms / 1000, event.execution_id)
-        self._backs_off(event)
+        step.attempts_left.observe(event.attempts_left)
 
     def _gave_up(self, event: events.StepGaveUp) -> None:
-        if event.reason != "interrupted":  # no attempt ended there: too many were cut short
-            self._step(event.flow, event.step).terminal.inc(1, event.execution_id)
-            self._crashed(event)
-        reason = _FAILURES.get(event.reason, event.reason)
-        self._sheet.count(i.STEP_FAILURES, event.flow, event.step, reason).inc(1, event.execution_id)
+        step = self._step(event.flow, event.step)
+        if event.kind != "interrupted":  # else no attempt ended there: too many were cut short
+            (step.timeout if event.kind == "timeout" else step.terminal).inc(1, event.execution_id)
+            self._body_ended(step, event)
+        self._step_failed(event.flow, event.step, _reason_of(event), event.execution_id)
 
-    def _crashed(self, event: events.AttemptFailed | events.StepGaveUp) -> bool:
-        crashed = event.error_type == StepCrashed.__name__
-        if crashed:
-            self._sheet.count(i.STEP_CRASHES, event.flow, event.step).inc()
-        return crashed
+    def _step_failed(self, flow: str, step: str, reason: str, execution_id: str) -> None:
+        self._sheet.count(i.STEP_FAILURES, flow, step, reason).inc(1, execution_id)
 
-    # Noted by name, not counted: an execution that is rebuilt from its row tells of its backoffs again.
-    def _backs_off(self, event: events.AttemptFailed | events.BackoffResumed) -> None:
-        key = (event.execution_id, event.path)
-        if key not in self._backing_off:
-            self._backing_off[key] = event.flow
-            self._back_off(event.flow, 1)
-
-    def _back_off(self, flow: str, change: int) -> None:
-        count = self._backing_off_of.get(flow, 0) + change
-        self._backing_off_of[flow] = count
-        self._sheet.level(i.EXECUTIONS_BACKING_OFF, flow).set(count)
+    def _body_ended(self, step: _StepMetrics, event: Ended) -> None:
+        if event.kind == "crash":
+            step.crashes.inc()
+        if event.started_at is not None:
+            step.duration.observe(event.duration_ms / 1000, event.execution_id)
+            step.queue.observe(event.queued_ms / 1000, event.execution_id)
 
     def _backoff_left(self, event: events.BackoffLeft) -> None:
-        flow = self._backing_off.pop((event.execution_id, event.path), None)
-        if flow is not None:
-            self._back_off(flow, -1)
-        if event.why in _ABANDONED:
-            self._sheet.count(i.BACKOFFS_ABANDONED, event.why).inc()
-        elif event.why != "unloaded":
+        if event.why in WOKEN_BY:
             self._sheet.count(i.RETRY_WAKEUPS, event.why).inc()
-
-    def _backoff_resumed(self, event: events.BackoffResumed) -> None:
-        self._backs_off(event)
+        elif event.why not in ("parked", "unloaded"):  # these two only put it off
+            self._sheet.count(i.BACKOFFS_ABANDONED, event.why).inc()
 
     def _retry_started(self, event: events.RetryStarted) -> None:
         self._lateness.observe(event.lateness_ms / 1000, event.execution_id)
@@ -131,13 +143,16 @@ class MetricsSubscriber:
             self._sheet.shared_count(i.SUSPECTS_OPENED, "step").inc()
 
     def _dropped(self, _event: events.ResultDropped) -> None:
-        self._sheet.count(i.DUPLICATES_SUPPRESSED, "result").inc()
+        self._sheet.shared_count(i.DUPLICATES_SUPPRESSED, "result").inc()
 
     def _parked(self, event: events.ExecutionParked) -> None:
         self._sheet.count(i.EXECUTIONS_PARKED, event.flow, event.reason).inc()
+        name = step_name(event.path)
+        if name and name not in RESERVED:
+            self._step_failed(event.flow, name, "nondeterminism", event.execution_id)
 
     def _ended(self, event: events.ExecutionEnded) -> None:
-        self._sheet.count(i.EXECUTIONS_ENDED, event.flow, event.status).inc()
+        self._sheet.count(i.EXECUTIONS_ENDED, event.flow, event.status).inc(1, event.execution_id)
         self._sheet.spread(i.EXECUTION_DURATION, event.flow).observe(event.duration_ms / 1000, event.execution_id)
 
     def _command_done(self, event: events.CommandDone) -> None:
@@ -147,15 +162,13 @@ class MetricsSubscriber:
         return self._steps.get((flow, step)) or self._new_step(flow, step)
 
     def _new_step(self, flow: str, step: str) -> _StepMetrics:
-        sheet = self._sheet
-        made = _StepMetrics(
-            ok=sheet.count(i.STEP_ATTEMPTS, flow, step, "ok"),
-            retryable=sheet.count(i.STEP_ATTEMPTS, flow, step, "retryable"),
-            terminal=sheet.count(i.STEP_ATTEMPTS, flow, step, "terminal"),
-            interrupted=sheet.count(i.STEP_ATTEMPTS, flow, step, "interrupted"),
-            duration=sheet.spread(i.STEP_DURATION, flow, step),
-            backoff=sheet.spread(i.RETRY_BACKOFF, flow, step),
-        )
+        made = _StepMetrics(self._sheet, flow, step)
         if len(self._steps) < i.PAIRS_MAX:
             self._steps[flow, step] = made
         return made
+
+
+def _reason_of(event: events.StepGaveUp) -> str:
+    if event.kind == "timeout" and event.reason in _JUDGED_BY_TYPE:
+        return "deadline"
+    return _FAILURES.get(event.reason, event.reason)

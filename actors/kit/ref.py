@@ -35,6 +35,11 @@ class PooledRef(pykka.ActorRef[A]):
         """False once the actor has stopped or failed; also True before it has started."""
         return not self._cell.closed
 
+    @property
+    def waiting(self) -> int:
+        """How many messages wait in its mailbox. From any thread."""
+        return self._cell.queue.qsize()
+
     def tell(self, message: object) -> None:
         """Send without waiting. If the actor is gone, the scheduler counts the message as undelivered."""
         self._cell.put(message)

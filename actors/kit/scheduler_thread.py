@@ -44,6 +44,11 @@ class ThreadScheduler(Scheduler):
         self._thread = _SchedulerThread(target=self._run, name="scheduler", daemon=True)
 
     @property
+    def ready(self) -> int:
+        """How many actors have mail and wait for their turn. From any thread."""
+        return self._runnable.qsize()
+
+    @property
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread.is_alive()

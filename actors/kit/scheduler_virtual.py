@@ -50,6 +50,11 @@ class VirtualScheduler(Scheduler):
         self._crash: tuple[str, BaseException] | None = None
         self._at_work: str | None = None
 
+    @property
+    def ready(self) -> int:
+        """How many actors have mail and wait for their turn."""
+        return len(self._runnable)
+
     def step(self) -> int:
         """Fire what is due and give one actor one turn; how many messages that were, 0 if nothing can run."""
         with self._running("step()"):

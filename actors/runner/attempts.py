@@ -80,7 +80,7 @@ class Attempts:
         self._lock = threading.Lock()
         self._by_path: dict[tuple[str, str], Attempt] = {}
         self._active = 0
-        self._bodies: dict[Place, int] = dict.fromkeys(PLACES, 0)
+        self._bodies: dict[str, int] = dict.fromkeys(PLACES, 0)
         self._closed = False
         self._became_idle: Callable[[], None] | None = None
 
@@ -90,7 +90,7 @@ class Attempts:
         return self._active
 
     @property
-    def bodies(self) -> dict[Place, int]:
+    def bodies(self) -> dict[str, int]:
         """How many bodies run now, by place. From any thread."""
         return self._bodies.copy()
 

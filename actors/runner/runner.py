@@ -12,7 +12,7 @@ from collections.abc import Callable
 from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.messages import StepDone
-from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome, Place
+from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome
 from stepwell.actors.runner.gates import Gates
 from stepwell.actors.runner.outcome import context_with_deadline, erred
 from stepwell.actors.runner.processes import ProcessPool
@@ -71,7 +71,7 @@ class StepRunner:
         return self._pool.given_up
 
     @property
-    def bodies(self) -> dict[Place, int]:
+    def bodies(self) -> dict[str, int]:
         """How many bodies run now, by place."""
         return self._attempts.bodies
 

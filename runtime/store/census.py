@@ -7,16 +7,16 @@ from typing import Final
 
 import msgspec
 
-from stepwell.core.status import TERMINAL
+from stepwell.core.status import CANCELLED, COMPLETED, STATUSES
 from stepwell.store import backoffs
-from stepwell.store.keys import STATUSES, Keys
+from stepwell.store.keys import Keys
 from stepwell.store.link import Link
 from stepwell.store.replies import entries_of, items_of, number, order, text
 from stepwell.store.requests import Command
 
 __all__ = ["Counts", "Lying", "count"]
 
-_UNFINISHED: Final = tuple(status for status in STATUSES if status not in TERMINAL)
+_SHOWN: Final = tuple(status for status in STATUSES if status not in (COMPLETED, CANCELLED))
 _STRIKES: Final = ("x:", "e:")
 
 
@@ -34,9 +34,9 @@ class Lying(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct):
-    """How many executions of some partitions have not ended, by status; how many wait for a time that is known
-    (`timed`), how many for something else (`untimed`); by flow how many back off, and when the first is due (ms); and
-    what lies there.
+    """How many executions of some partitions have not ended, or failed, by status; how many wait for a time that is
+    known (`timed`), how many for something else (`untimed`); by flow how many back off, and when the first is due (ms);
+    and what lies there.
     """
 
     sizes: dict[str, int]
@@ -47,12 +47,12 @@ class Counts(msgspec.Struct):
 
 def count(link: Link, keys: Keys, partitions: Sequence[int]) -> Counts:
     """Count these partitions, in two round trips. Raises as `Link.call` does; a stranger's key counts as empty."""
-    sizes: list[Command] = [["ZCARD", keys.by(p, status)] for status in _UNFINISHED for p in partitions]
+    sizes: list[Command] = [["ZCARD", keys.by(p, status)] for status in _SHOWN for p in partitions]
     waiting = backoffs.waiting(keys, partitions)
     flows = backoffs.flows(keys, partitions)
     lying = _lying_commands(keys, partitions)
     answers = iter(link.call_ours([*sizes, *waiting.commands, *flows.commands, *lying]))
-    by_status = {status: sum([number(next(answers)) for _ in partitions]) for status in _UNFINISHED}
+    by_status = {status: sum([number(next(answers)) for _ in partitions]) for status in _SHOWN}
     waits = waiting.parse([next(answers) for _ in waiting.commands])
     by_flow = backoffs.counts(keys, flows.parse([next(answers) for _ in flows.commands]))
     lies = _lying(list(answers), 0 in partitions)

@@ -41,6 +41,7 @@ from stepwell.core.limits import Limits
 from stepwell.core.redact import redact
 from stepwell.flow.registry import Registry
 from stepwell.metrics.recent import Recent, Totals
+from stepwell.metrics.shard import Now
 from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
 from stepwell.store.leases import Grant, LeaseStore, server_time_ms
@@ -102,6 +103,7 @@ class RunningShard:
         scripts = Scripts()
         keys = parts.namespace.keys
         incarnation = secrets.token_hex(8)
+        self.limits = parts.limits
         self._stopping = threading.Event()
         self._gone = threading.Event()
         self.holdings = Holdings(self.clock.monotonic)
@@ -242,6 +244,24 @@ class RunningShard:
     def executions(self) -> int:
         """Executions in memory."""
         return max(0, len(self.scheduler.living) - 3)
+
+    @property
+    def limits_by_place(self) -> dict[str, int]:
+        """How many step bodies may run at once, by where they run."""
+        limits = self.limits
+        return {"loop": limits.steps, "thread": self._parts.threads, "process": limits.processes}
+
+    def now(self) -> Now:
+        """What it does at this moment. From any thread."""
+        return Now(
+            bodies=self.runner.bodies,
+            set_apart=self.runner.set_apart,
+            abandoned_threads=self.runner.given_up,
+            executions=self.executions,
+            leases=len(self.holdings.partitions()),
+            actors_ready=self.scheduler.ready,
+            mail={"dispatcher": self._context.dispatcher.waiting, "mirror": self.mirror.waiting},
+        )
 
     @property
     def seconds_since_tick(self) -> float:

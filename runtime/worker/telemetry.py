@@ -17,6 +17,7 @@ from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
 from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import tell_what_runs
+from stepwell.worker.observing import count_observed
 from stepwell.worker.shard import RunningShard
 
 SILENCE_SECONDS_MAX = 10.0
@@ -43,41 +44,9 @@ class Telemetry:
 
     def observe(self, event: StoreEvent) -> None:
         """Count what the shard's threads see. Called from any thread."""
-        gauges = self._gauges
-        match event:
-            case store_events.BatchWritten():
-                gauges.batch_written(event.replies, event.seconds)
-            case store_events.StoreTrouble():
-                gauges.store_trouble()
-            case store_events.NotSafeYet():
-                gauges.not_safe()
-            case store_events.Healed():
-                gauges.healed()
-            case store_events.TailLost():
-                gauges.tail_lost()
-            case store_events.RowDiverged():
-                gauges.diverged()
-            case store_events.RowMissing():
-                gauges.row_missing()
-            case store_events.Fenced():
-                gauges.fenced()
-            case store_events.SweepFound():
-                gauges.swept(event.entries, event.executions)
-            case store_events.ExecutionsCounted():
-                gauges.counted(event.sizes)
-            case store_events.DeadLettered():
-                gauges.dead_lettered(event.kind)
-            case store_events.LeftAlone():
-                gauges.left_alone(event.kind)
-            case store_events.IngressTaken():
-                gauges.taken_in(event.kind, event.count)
-            case store_events.SuspectOpened():
-                gauges.suspect_opened(event.kind)
-            case store_events.GuaranteeSeen():
-                gauges.guarantee_seen(event.labels)
-                self.guarantee = event.labels
-            case store_events.ActorFailed():
-                gauges.actor_failed(event.parked)
+        count_observed(self._gauges, event)
+        if isinstance(event, store_events.GuaranteeSeen):
+            self.guarantee = event.labels
 
     def undelivered(self, _message: object, _name: str) -> None:
         """Count a message to an actor that was gone."""
@@ -86,7 +55,8 @@ class Telemetry:
     def watch(self, shard: RunningShard) -> None:
         """Report on that shard from now on."""
         self._shard = shard
-        self._gauges.watch_memory(lambda: shard.executions)
+        self._gauges.limits(shard.limits_by_place, shard.limits.running)
+        self._gauges.watch(shard.now)
 
     def refresh(self) -> None:
         """Set gauges that are only known when they are asked for: before each scrape, or twice a second."""

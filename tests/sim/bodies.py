@@ -120,7 +120,7 @@ class SimRunner:
         return self._attempts.active
 
     @property
-    def bodies(self) -> dict[Place, int]:
+    def bodies(self) -> dict[str, int]:
         return self._attempts.bodies
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -13,11 +13,9 @@ from msgspec.structs import replace
 from stepwell.core import events
 from stepwell.metrics.folding import Names
 from stepwell.metrics.rendering import samples_of
-from stepwell.metrics.shard import ShardGauges
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
 from stepwell.metrics.totals import Totals
-from stepwell.store.replies import Committed, Conflict, Fenced, Loaded
 
 Value = Callable[..., float | None]
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
@@ -36,18 +34,23 @@ def samples(sheet: Sheet) -> list[tuple[str, dict[str, str], float]]:
     return list(samples_of(totals.take()))
 
 
-def test_every_kind_of_event_moves_a_metric(one_of_each: list[events.Event]) -> None:
-    assert {type(event) for event in one_of_each} == set(get_args(events.Event))
+UNCOUNTED = (
+    events.BackoffResumed,
+    events.ExecutionResumed,
+    events.StepCancelled,
+    events.WaitBegan,
+    events.WaitEnded,
+)
+
+
+def test_every_kind_of_event_moves_a_metric_but_those_that_tell_of_no_count(one_of_each: list[events.Event]) -> None:
+    assert {type(event) for event in one_of_each} == set(events.EVENTS)
     for event in one_of_each:
-        if isinstance(event, events.WaitBegan | events.WaitEnded | events.ExecutionResumed | events.StepCancelled):
-            continue
         sheet = Sheet.in_memory()
         tell = MetricsSubscriber(sheet)
-        if isinstance(event, events.BackoffLeft):
-            tell(events.BackoffResumed(*WHERE, 1, 3, 0))
         before = samples(sheet)
         tell(event)
-        assert samples(sheet) != before, event
+        assert (samples(sheet) == before) == isinstance(event, UNCOUNTED), event
 
 
 def test_the_page_on_metrics_has_a_row_for_each_event() -> None:
@@ -61,7 +64,6 @@ def test_five_failed_attempts_are_four_backoffs_and_one_terminal_failure(
 ) -> None:
     for attempt in range(1, 5):
         tell(replace(failed, attempt=attempt, delay_ms=200 * 2**attempt))
-        assert value("executions_backing_off", flow="checkout") == 1
         tell(events.BackoffLeft(*WHERE, "timer", 2, 0))
         tell(events.RetryStarted(*WHERE, attempt + 1, 2, 0))
     tell(gave_up)
@@ -71,40 +73,83 @@ def test_five_failed_attempts_are_four_backoffs_and_one_terminal_failure(
     assert value("step_retries_scheduled_total", **STEP, reason="error") == 4
     assert value("retry_backoff_seconds_count", **STEP) == 4
     assert value("retry_backoff_seconds_sum", **STEP) == pytest.approx(0.4 + 0.8 + 1.6 + 3.2)
+    assert value("step_attempts_left_sum", **STEP) == 4 + 3 + 2 + 1
+    assert value("step_duration_seconds_count", **STEP) == 5
+    assert value("step_queue_seconds_count", flow="checkout") == 5
     assert value("retry_lateness_seconds_count") == 4
     assert value("step_failures_total", **STEP, reason="budget") == 1
-    assert value("executions_backing_off", flow="checkout") == 0
     assert value("retry_wakeups_total", source="timer") == 4
 
 
-def test_attempts_whose_processes_died_are_counted_beside(
-    tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed, gave_up: events.StepGaveUp
+@pytest.mark.parametrize(
+    ("kind", "asked", "outcome", "reason"),
+    [
+        ("error", False, "retryable", "error"),
+        ("error", True, "retryable", "retry_after"),
+        ("timeout", False, "timeout", "timeout"),
+        ("crash", False, "retryable", "crash"),
+    ],
+)
+def test_what_ended_an_attempt_is_told_apart(
+    tell: MetricsSubscriber,
+    value: Value,
+    failed: events.AttemptFailed,
+    kind: Any,
+    asked: bool,
+    outcome: str,
+    reason: str,
 ) -> None:
-    tell(failed)
-    tell(replace(failed, attempt=2, error_type="StepCrashed"))
-    tell(replace(gave_up, attempt=3, error_type="StepCrashed"))
-    assert value("step_crashes_total", **STEP) == 2
-    assert value("step_attempts_total", **STEP, outcome="retryable") == 2
+    tell(replace(failed, kind=kind, asked=asked))
+    assert value("step_attempts_total", **STEP, outcome=outcome) == 1
+    assert value("step_retries_scheduled_total", **STEP, reason=reason) == 1
+    assert value("step_crashes_total", **STEP) == (kind == "crash")
 
 
-def test_a_backoff_told_again_by_a_rebuilt_execution_counts_once(
-    tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed
+@pytest.mark.parametrize(
+    ("reason", "kind", "counted"),
+    [
+        ("exhausted", "error", "budget"),
+        ("exhausted", "timeout", "budget"),
+        ("fatal", "error", "fatal"),
+        ("give_up_on", "error", "fatal"),
+        ("give_up_on", "timeout", "deadline"),
+        ("not in retry_on", "error", "fatal"),
+        ("not in retry_on", "timeout", "deadline"),
+        ("payload", "error", "payload"),
+        ("definition", "error", "payload"),
+        ("arguments", "error", "payload"),
+        ("interrupted", "interrupted", "interrupted"),
+        ("cancel", "error", "cancel"),
+        ("gather", "error", "gather"),
+        ("a new reason", "error", "other"),
+    ],
+)
+def test_each_reason_to_give_up_has_its_word(
+    tell: MetricsSubscriber, value: Value, gave_up: events.StepGaveUp, reason: str, kind: Any, counted: str
 ) -> None:
-    tell(failed)
-    tell(events.BackoffResumed(*WHERE, 700, 3, 0))
-    assert value("executions_backing_off", flow="checkout") == 1
-    tell(events.BackoffLeft(*WHERE, "manual", 3, 0))
-    tell(events.BackoffLeft(*WHERE, "manual", 3, 0))
-    assert value("executions_backing_off", flow="checkout") == 0
+    tell(replace(gave_up, reason=reason, kind=kind))
+    assert value("step_failures_total", **STEP, reason=counted) == 1
+    outcome = "timeout" if kind == "timeout" else "terminal"
+    assert value("step_attempts_total", **STEP, outcome=outcome) == (kind != "interrupted")
 
 
-def test_steps_of_one_execution_back_off_apart(
-    tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed
+@pytest.mark.parametrize(("path", "counted"), [("charge#2", 1), ("gather.0/charge", 1), ("sleep#2", 0), ("", 0)])
+def test_code_that_does_not_match_the_record_at_a_step_is_a_failure_of_that_step(
+    tell: MetricsSubscriber, value: Value, path: str, counted: int
 ) -> None:
-    tell(failed)
-    tell(replace(failed, path="ship"))
-    tell(replace(failed, execution_id="order-8"))
-    assert value("executions_backing_off", flow="checkout") == 3
+    tell(events.ExecutionParked("order-7", "checkout", "code diverged", "recorded charge, now ship", 0, path))
+    assert (value("step_failures_total", **STEP, reason="nondeterminism") or 0) == counted
+    assert value("executions_parked_total", flow="checkout", reason="code diverged") == 1
+
+
+@pytest.mark.parametrize("why", get_args(events.BackoffEnd))
+def test_a_backoff_that_is_only_put_off_is_not_over(tell: MetricsSubscriber, value: Value, why: Any) -> None:
+    tell(events.BackoffLeft(*WHERE, why, 3, 0))
+    woken = value("retry_wakeups_total", source=why) or 0
+    abandoned = value("backoffs_abandoned_total", reason=why) or 0
+    assert (woken, abandoned) == (why in events.WOKEN_BY, why in ("cancel", "gather"))
+    assert not value("retry_wakeups_total", source="other")
+    assert not value("backoffs_abandoned_total", reason="other")
 
 
 def test_being_interrupted_too_often_is_no_failed_attempt(
@@ -121,11 +166,9 @@ def test_words_outside_the_closed_sets_count_as_other(
     tell(replace(gave_up, reason="a new reason"))
     tell(events.ExecutionParked("order-7", "checkout", "the moon", "", 0))
     tell(events.CommandDone("order-7", "checkout", "<script>", True, "", 0, "c1"))
-    tell(events.BackoffLeft(*WHERE, "nobody knows", 3, 0))
     assert value("step_failures_total", **STEP, reason="other") == 1
     assert value("executions_parked_total", flow="checkout", reason="other") == 1
     assert value("commands_total", verb="other", outcome="applied") == 1
-    assert value("retry_wakeups_total", source="other") == 1
 
 
 def test_names_without_end_do_not_grow_the_registry(
@@ -153,41 +196,3 @@ def test_names_without_end_do_not_grow_the_registry(
 
 def test_an_event_of_a_later_version_is_ignored(tell: MetricsSubscriber) -> None:
     tell(object())  # type: ignore[arg-type]
-
-
-def test_replies_of_a_batch_are_counted_by_kind(sheet: Sheet, value: Value) -> None:
-    gauges = ShardGauges(sheet)
-    replies = [Committed(False), Committed(False), Committed(True), Fenced(""), Conflict(3, "c"), Loaded({})]
-    gauges.batch_written(replies, 0.004)
-    found = {reply: value("commits_total", reply=reply) for reply in ("ok", "dup", "fenced", "conflict", "refused")}
-    assert found == {"ok": 2, "dup": 1, "fenced": 1, "conflict": 1, "refused": 0}
-    assert value("commit_batch_size_sum") == 6
-    assert value("commit_seconds_sum") == pytest.approx(0.004)
-
-
-def test_what_the_shard_observes_is_counted(sheet: Sheet, value: Value) -> None:
-    gauges = ShardGauges(sheet)
-    gauges.watch_memory(lambda: 12)
-    gauges.swept(2, 1)
-    gauges.counted({"queued": 3, "waiting": 70})
-    gauges.counted({"queued": 0, "waiting": 71})
-    gauges.dead_lettered("malformed")
-    gauges.dead_lettered("something new")
-    for count in (
-        gauges.healed, gauges.diverged, gauges.fenced, gauges.store_trouble, gauges.not_safe, gauges.tail_lost,
-        gauges.undelivered,
-    ):  # fmt: skip
-        count()
-    gauges.actor_failed(parked=True)
-    gauges.suspect_opened("execution")
-    gauges.refresh()
-    assert value("executions_in_memory", shard="0") == 12
-    assert (value("executions", status="queued"), value("executions", status="waiting")) == (0, 71)
-    assert (value("sweep_found_total", what="entries"), value("sweep_found_total", what="executions")) == (2, 1)
-    assert value("dead_letters_total", reason="malformed") == 1
-    assert value("dead_letters_total", reason="other") == 1
-    singles = ("healed_executions", "mirror_divergence", "fenced_commits", "not_safe", "tails_lost", "undelivered")
-    assert [value(f"{name}_total") for name in singles] == [1] * 6
-    assert value("redis_errors_total", kind="unreachable") == 1
-    assert value("actor_restarts_total", actor="execution", reason="parked") == 1
-    assert value("suspects_opened_total", kind="execution") == 1
