@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from stepwell.actors.shard import Shard
@@ -14,6 +15,8 @@ from stepwell.core.status import PARKED, STATUSES, TERMINAL
 from stepwell.store.leases import Grant
 from stepwell.store.requests import DROP, Commit
 
+logger = logging.getLogger("stepwell.execution")
+
 
 def parking_commit(
     shard: Shard, grant: Grant, fields: Mapping[str, bytes], told: ExecutionParked, forget: str
@@ -22,7 +25,11 @@ def parking_commit(
     status is none."""
     status = fields.get("status", b"").decode(errors="replace")
     rev = fields.get("rev", b"")
-    if not rev.isdigit() or status not in STATUSES or status == PARKED or status in TERMINAL:
+    if not rev.isdigit() or status not in STATUSES:
+        what = "execution %s can't be read (%s: %s), nor parked: its row has no revision or status"
+        logger.error(what, told.execution_id, told.reason, told.detail)
+        return None
+    if status == PARKED or status in TERMINAL:
         return None
     now = told.at
     flow, attributes = _known_of(fields)

@@ -30,7 +30,7 @@ def a_commit() -> Commit:
 
 
 def test_only_writes_of_rows_are_commits(gauges: ShardGauges, value: Value) -> None:
-    restore = Restore(0, "e1", "lease", 3, "c2", 0, "running", "0", [], "checkout")
+    restore = Restore(0, "e1", "lease", 3, "c2", 0, "running", "0", [], "checkout", (0, ""))
     sent: list[tuple[object, Reply]] = [
         (a_commit(), Committed(False)),
         (a_commit(), Committed(False)),
