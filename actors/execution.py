@@ -587,7 +587,7 @@ class ExecutionActor(PooledActor):
         commit = parking_commit(self._shard, self._grant, fields, told, self._pardon)
         if commit is not None and self._lease is not None:
             self._unread, self._in_flight = told, commit
-            self._shard.mirror.send(self.actor_ref, commit)
+            self._shard.mirror.send(self.actor_ref, self._in_flight)
         elif fields.get("status") != b"parked" or park.reason != PARK_UNREADABLE:
             self._forgive()
         self._rest()
