@@ -1,16 +1,266 @@
-"""A real Prometheus scrapes a worker of two shards; its answers are compared with what was seen and with the rows."""
+"""A real Prometheus scrapes a worker of two shards; it is asked for what a receiver saw and what the rows say.
+
+One worker, one load, one Prometheus for all tests here: they look at what was stored before, amid, and after it.
+"""
 
 from __future__ import annotations
 
-from system.support.prometheus import Prometheus, address_of
-from system.support.stage import Stage
+import json
+import math
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import pytest
+from system.support.load import Load
+from system.support.processes import Processes, eventually
+from system.support.prometheus import Prometheus, Series, address_of, promtool
+from system.support.stage import Stage, WorkerProcess
+from system.support.tally import Rows, Tally
+
+from stepwell.metrics import instruments as i
+
+FILES = resources.files("stepwell.metrics")
+QUERIES = [
+    (f"{panel['title']} {target['refId']}", target["expr"])
+    for panel in json.loads(FILES.joinpath("dashboards/stepwell.json").read_text())["panels"]
+    for target in panel.get("targets", ())
+]
+# What Grafana puts in for "all", and windows that have some scrapes in them.
+CHOSEN = {"$job": ".*", "$instance": ".*", "$flow": ".*", "$__rate_interval": "1m", "$__range": "5m"}
+LEVELS = (
+    'sum(stepwell_executions{status!="error"})',
+    "sum(stepwell_executions_backing_off)",
+    "sum(stepwell_executions_waiting)",
+    "sum(stepwell_steps_running)",
+    "sum(stepwell_quarantined_steps)",
+    "sum(stepwell_suspects)",
+    "sum(stepwell_dead_letters)",
+    "sum(stepwell_inbox_length)",
+    "sum(stepwell_mailbox_messages)",
+    "sum(stepwell_abandoned_threads)",
+)
 
 
-def test_a_worker_is_scraped(stage: Stage, prometheus: Prometheus) -> None:
-    worker = stage.worker("--shards", "2").ready()
-    prometheus.start([address_of(worker)])
-    prometheus.wait_for_targets()
-    prometheus.wait_for_scrape()
-    assert prometheus.series() > 10
-    [target] = prometheus.targets()
-    assert target["lastError"] == ""
+@dataclass(frozen=True)
+class Observed:
+    """What there is when all is over: who was asked, what was told, and what Prometheus said at three moments."""
+
+    prometheus: Prometheus
+    worker: WorkerProcess
+    receiver: Tally
+    rows: Rows
+    before: dict[str, Series]
+    amid: dict[str, Series]
+    after: dict[str, Series]
+    amid_s: float
+
+
+def asked_for(promql: str) -> str:
+    """A panel's query as Grafana would send it."""
+    for name, value in CHOSEN.items():
+        promql = promql.replace(name, value)
+    return promql
+
+
+def shown(prometheus: Prometheus) -> dict[str, Series]:
+    """Answers to all that the dashboard asks, and by level."""
+    queries = {promql: asked_for(promql) for _, promql in QUERIES} | {level: level for level in LEVELS}
+    return {name: prometheus.query(promql) for name, promql in queries.items()}
+
+
+def at_first(prometheus: Prometheus) -> dict[str, Series]:
+    """What there is of metrics whose labels are known beforehand."""
+    names = {f"{each.full_name}{'_count' if each.bounds else ''}" for each, _ in i.closed_series()}
+    return {name: prometheus.query(name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
+    folder = tmp_path_factory.mktemp("observed")
+    rules = folder / "alerts.yml"
+    rules.write_text(FILES.joinpath("alerts.yml").read_text())
+    processes = Processes(folder)
+    stage = Stage(processes, folder, eventually)
+    prometheus = Prometheus(processes, folder / "prometheus", eventually)
+    try:
+        with Tally() as receiver:
+            load = Load(stage, receiver)
+            worker = load.start_worker()
+            prometheus.start([address_of(worker)], [rules])
+            prometheus.wait_for_targets()
+            load.settle(prometheus)
+            load.lose_a_shard(prometheus)
+            prometheus.wait_for_scrape()
+            before = at_first(prometheus)
+            load.begin()
+            prometheus.wait_until("sum(stepwell_executions_backing_off)", 4)
+            prometheus.wait_until('sum(stepwell_executions{status="parked"})', 1)
+            prometheus.wait_until("sum(stepwell_dead_letters)", 1)
+            amid, amid_s = shown(prometheus), time.time()
+            load.end()
+            for level in LEVELS:
+                prometheus.wait_until(level, 0)
+            prometheus.wait_for_scrape()
+            after = shown(prometheus)
+            yield Observed(prometheus, worker, receiver, Rows(load.rows()), before, amid, after, amid_s)
+        prometheus.stop()
+    finally:
+        stage.end()
+        processes.end()
+
+
+def counted(observed: Observed, labels: tuple[str, ...], promql: str) -> Counter[Any]:
+    """An answer by these labels, in their order; what is 0 is left out."""
+    answer = observed.prometheus.query(f"sum by ({', '.join(labels)}) ({promql})")
+    by_labels = {tuple(dict(series)[label] for label in labels): value for series, value in answer.items()}
+    assert all(value == int(value) for value in by_labels.values())
+    return Counter({key: int(value) for key, value in by_labels.items() if value})
+
+
+def check_spread(observed: Observed, instrument: i.Instrument, values: list[float], unknown: int = 0) -> None:
+    """A histogram has these values, and some that nobody else knows: as many, their sum, and quantiles within the
+    buckets of the true ones."""
+    name, prometheus = instrument.full_name, observed.prometheus
+    assert prometheus.value(f"sum({name}_count)") == len(values) + unknown
+    total = prometheus.value(f"sum({name}_sum)")
+    assert total == pytest.approx(sum(values), abs=1e-6) if not unknown else total >= sum(values)
+    for share in (0.5, 0.9, 1.0):
+        told = prometheus.value(f"histogram_quantile({share}, sum by (le) ({name}_bucket))")
+        lowest = bucket_of(instrument, quantile(share, [0.0] * unknown + sorted(values)))[0]
+        highest = bucket_of(instrument, quantile(share, sorted(values) + [math.inf] * unknown))[1]
+        assert lowest <= told <= highest, (name, share)
+
+
+def quantile(share: float, ordered: list[float]) -> float:
+    """The smallest value that at least this share of them does not exceed."""
+    return ordered[math.ceil(share * len(ordered)) - 1]
+
+
+def bucket_of(instrument: i.Instrument, value: float) -> tuple[float, float]:
+    """Between which bounds a value lies. Of what lies above all bounds only that is known: the last one is told."""
+    bounds = (0.0, *instrument.bounds)
+    upper = min(max(1, bisect_left(bounds, value)), len(bounds) - 1)
+    return (bounds[-1], bounds[-1]) if value > bounds[-1] else (bounds[upper - 1], bounds[upper])
+
+
+def test_what_can_be_known_beforehand_is_there_with_nothing_counted(observed: Observed) -> None:
+    for instrument, values in i.closed_series():
+        of = observed.before[f"{instrument.full_name}{'_count' if instrument.bounds else ''}"]
+        labels = frozenset(zip((label.name for label in instrument.labels), values, strict=True))
+        assert labels in of
+    for name in ("stepwell_dead_letters_total", "stepwell_fenced_commits_total", "stepwell_commands_total"):
+        assert set(observed.before[name].values()) == {0}
+
+
+@pytest.mark.pain(20)
+def test_every_attempt_that_the_receiver_saw_is_counted_once(observed: Observed) -> None:
+    receiver = observed.receiver
+    assert counted(observed, ("flow", "step"), "stepwell_step_attempts_total") == receiver.attempts
+    outcomes = counted(observed, ("outcome",), "stepwell_step_attempts_total")
+    assert outcomes["ok",] == receiver.did("ok", "hold")
+    assert outcomes["timeout",] == receiver.did("hang")
+    assert outcomes["interrupted",] == 0
+
+
+@pytest.mark.pain(20)
+def test_attempts_retries_and_failures_are_counted_as_the_rows_have_them(observed: Observed) -> None:
+    rows = observed.rows
+    assert counted(observed, ("flow", "step", "outcome"), "stepwell_step_attempts_total") == rows.attempts
+    assert counted(observed, ("flow", "step", "reason"), "stepwell_step_retries_scheduled_total") == rows.scheduled
+    assert counted(observed, ("flow", "step", "reason"), "stepwell_step_failures_total") == rows.failures
+    assert {reason for _, _, reason in rows.failures} == {"budget", "fatal", "deadline", "payload"}
+    assert {reason for _, _, reason in rows.scheduled} == {"error", "timeout", "crash", "retry_after"}
+
+
+def test_every_end_of_an_execution_is_counted(observed: Observed) -> None:
+    # Two failed first and were brought back: they ended twice.
+    ended = observed.rows.ended + Counter({("asked", "error"): 2})
+    assert counted(observed, ("flow", "status"), "stepwell_executions_total") == ended
+    assert observed.prometheus.value("sum(stepwell_execution_duration_seconds_count)") == sum(ended.values())
+
+
+def test_histograms_say_what_the_rows_say_within_a_bucket(observed: Observed) -> None:
+    check_spread(observed, i.RETRY_BACKOFF, observed.rows.backoffs)
+    # Those that were brought back were due when that was asked for.
+    check_spread(observed, i.RETRY_LATENESS, observed.rows.latenesses, unknown=2)
+    check_spread(observed, i.STEP_DURATION, observed.rows.durations)
+    check_spread(observed, i.STEP_ATTEMPTS_TO_SUCCESS, observed.rows.to_success)
+
+
+def test_it_is_told_what_ended_each_backoff(observed: Observed) -> None:
+    woken = counted(observed, ("source",), "stepwell_retry_wakeups_total")
+    # Some of those that failed for good waited before, too; two backoffs were cancelled.
+    assert sum(woken.values()) == len(observed.rows.latenesses)
+    assert woken["manual",] == 2
+    assert counted(observed, ("reason",), "stepwell_backoffs_abandoned_total") == {("cancel",): 2}
+
+
+def test_commands_letters_and_parked_executions_are_counted(observed: Observed) -> None:
+    commands = counted(observed, ("verb", "outcome"), "stepwell_commands_total")
+    assert commands == {("retry", "applied"): 4, ("cancel", "applied"): 3, ("signal", "applied"): 3}
+    assert counted(observed, ("verb",), "stepwell_ingress_total") == {("start",): 1}
+    assert sum(counted(observed, ("reason",), "stepwell_dead_letters_total").values()) == 1
+    assert counted(observed, ("flow", "reason"), "stepwell_executions_parked_total") == {
+        ("asked_of_nobody", "not deployed here"): 1
+    }
+
+
+def test_levels_rise_and_are_0_again(observed: Observed) -> None:
+    amid = {level: sum(observed.amid[level].values()) for level in LEVELS}
+    assert amid[LEVELS[0]] == 3 + 4 + 3 + 1
+    assert amid["sum(stepwell_executions_backing_off)"] == 4
+    assert amid["sum(stepwell_steps_running)"] == 3
+    assert amid["sum(stepwell_dead_letters)"] == 1
+    assert {level: observed.after[level] for level in LEVELS} == {level: {frozenset(): 0.0} for level in LEVELS}
+    assert observed.prometheus.query("stepwell_retry_next_due_timestamp_seconds") == {}
+
+
+def test_the_next_retry_is_due_when_the_row_says_so(observed: Observed) -> None:
+    [(_, promql)] = [(title, promql) for title, promql in QUERIES if title == "Next retry in A"]
+    [seconds] = observed.amid[promql].values()
+    backoff = min(each for each in observed.rows.backoffs if each >= 3600)
+    assert backoff - 120 < seconds <= backoff
+
+
+def test_openmetrics_was_agreed_upon_and_brings_examples(observed: Observed) -> None:
+    # Only there the name of a counter's family lacks the suffix.
+    assert observed.prometheus.metadata()["stepwell_step_attempts"]["type"] == "counter"
+    assert "stepwell_step_attempts_total" not in observed.prometheus.metadata()
+    found = observed.prometheus.exemplars("stepwell_step_retries_scheduled_total")
+    assert found
+    for labels, exemplar in found:
+        assert exemplar["labels"]["execution"] in observed.rows.retried[labels["flow"]]
+    slow = observed.prometheus.exemplars("stepwell_step_duration_seconds_bucket")
+    assert {labels["le"] for labels, _ in slow}, "slow buckets have examples"
+
+
+def test_nothing_is_said_twice_or_out_of_order(observed: Observed) -> None:
+    [target] = observed.prometheus.targets()
+    assert (target["health"], target["lastError"]) == ("up", "")
+    assert "out of order" not in observed.prometheus.log.lower()
+    assert "duplicate" not in observed.prometheus.log.lower()
+
+
+def test_prometheus_own_tool_has_nothing_against_the_page(observed: Observed) -> None:
+    done = promtool("check", "metrics", given=observed.worker.page("metrics")[1])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_panel_of_the_dashboard_shows_something(observed: Observed) -> None:
+    assert len(QUERIES) > 60
+    assert [title for title, promql in QUERIES if not observed.amid[promql] and not observed.after[promql]] == []
+
+
+def test_rules_can_be_evaluated_and_tell_of_what_happened_and_nothing_else(observed: Observed) -> None:
+    rules = observed.prometheus.rules()
+    assert {rule["name"]: rule.get("lastError", "") for rule in rules if rule["health"] != "ok"} == {}
+    # The load's letter and parked execution are seen to, and all that has to last has not lasted.
+    alerts = observed.prometheus.alerts()
+    assert {name for name, state in alerts.items() if state == "firing"} == {"StepwellBudgetExhausted"}
+    exhausted = counted(observed, ("flow", "step"), 'ALERTS{alertname="StepwellBudgetExhausted"}')
+    assert exhausted == {(flow, step): 1 for flow, step, reason in observed.rows.failures if reason == "budget"}

@@ -1,0 +1,123 @@
+"""A scripted load: what of each kind of failure, retry, wait and end happens, so that every metric has something."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from system.support.prometheus import Prometheus
+from system.support.stage import SUPPORT, Stage, WorkerProcess
+from system.support.tally import Tally
+
+from stepwell import Client
+
+FLOWS = SUPPORT / "asked.py"
+SHARDS = 2
+PARTITIONS = 64
+
+# Flow, how many executions, and what their step does at each attempt.
+PLANS: tuple[tuple[str, int, list[str]], ...] = (
+    ("asked", 20, ["ok"]),
+    ("asked", 8, ["error", "ok"]),
+    ("asked", 4, ["error", "error", "ok"]),
+    ("asked", 3, ["error"]),
+    ("asked", 2, ["fatal"]),
+    ("asked", 2, ["unfit"]),
+    ("asked", 3, ["later", "ok"]),
+    ("asked", 3, ["hang", "error", "ok"]),
+    ("asked", 1, ["hang"]),
+    ("asked_in_time", 2, ["hang"]),
+    ("asked_on_a_thread", 4, ["ok"]),
+    ("asked_on_a_thread", 3, ["error", "ok"]),
+    ("asked_on_a_thread", 2, ["error"]),
+    ("asked_on_a_thread", 2, ["hold"]),
+    ("asked_apart", 1, ["crash", "ok"]),
+    ("asked_apart", 1, ["hold"]),
+)
+BROUGHT_BACK = ["error", "error", "error", "error", "ok"]
+"""It fails at its last attempt, and works when a person has brought it back."""
+RESTING = ["error", "ok"]
+
+
+class Load:
+    """`begin` brings the worker into the middle of it, `end` to its end: then nothing runs or waits any more."""
+
+    def __init__(self, stage: Stage, receiver: Tally) -> None:
+        self.stage = stage
+        self.receiver = receiver
+        self.ids: list[str] = []
+        self.worker: WorkerProcess
+
+    def start_worker(self) -> WorkerProcess:
+        """A worker of two shards that own all partitions."""
+        self.worker = self.stage.worker("--shards", str(SHARDS), flows=FLOWS).ready()
+        self.stage.eventually(lambda: len(self.worker.shards) == SHARDS, "all shards run")
+        return self.worker
+
+    def lose_a_shard(self, prometheus: Prometheus) -> None:
+        """Kill an idle one, and wait until another one runs in its place and what it owned was seen to."""
+        os.kill(self.worker.shards[0], signal.SIGKILL)
+        prometheus.wait_until('sum(stepwell_shard_restarts_total{cause="killed"})', 1)
+        self.settle(prometheus)
+
+    def settle(self, prometheus: Prometheus) -> None:
+        """Wait until all shards run and have their shares."""
+        prometheus.wait_until('sum(stepwell_shards{state="running"})', SHARDS)
+        prometheus.wait_until("sum(stepwell_leases_held)", PARTITIONS)
+        prometheus.wait_until("count(stepwell_leases_held > 0)", SHARDS)
+
+    def begin(self) -> None:
+        """Start all; when it returns, only those go on that are held, rest, wait, or are parked."""
+        with self.stage.client() as client, self.stage.server() as server:
+            for flow, count, plan in PLANS:
+                for _ in range(count):
+                    self._start(client, flow, {"url": self.receiver.url, "plan": plan})
+            for _ in range(2):
+                self._start(client, "asked", {"url": self.receiver.url, "plan": BROUGHT_BACK}, "back")
+            for _ in range(4):
+                self._start(client, "asked_to_rest", {"url": self.receiver.url, "plan": RESTING}, "rest")
+            for _ in range(2):
+                self._start(client, "asked_to_wait", {}, "wait")
+            client.start("asked_of_nobody", {}, "parked", unchecked=True)
+            self.ids.append("parked")
+            server.xadd("stepwell:ingress", {"type": "start", "flow": "asked_to_wait", "id": "ingress", "input": "{}"})
+            self.ids.append("ingress")
+            server.xadd("stepwell:ingress", {"type": "no such type"})
+            held = sum(count for _, count, plan in PLANS if plan == ["hold"])
+            self.stage.eventually(
+                lambda: self._going_on(client) == {"running": held, "waiting": 4 + 3, "parked": 1}, "only these"
+            )
+
+    def end(self) -> None:
+        """Let go of all, and wait for the end of all."""
+        self.receiver.release.set()
+        with self.stage.client() as client:
+            assert client.retry("rest-0").applied
+            assert client.retry("rest-1").applied
+            assert client.cancel("rest-2").applied
+            assert client.cancel("rest-3").applied
+            for name in ("wait-0", "wait-1", "ingress"):
+                assert client.signal(name, "go").applied
+            assert client.cancel("parked").applied
+            for name in ("back-0", "back-1"):
+                assert client.retry(name).applied
+            for _ in range(5):  # so that what there was before grows, too
+                self._start(client, "asked", {"url": self.receiver.url, "plan": ["error", "ok"]})
+            [letter] = client.dead_letters()
+            client.drop_letter(letter["id"])
+            self.stage.eventually(lambda: self._going_on(client) == {}, "all have ended")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What is recorded of each execution."""
+        with self.stage.client() as client:
+            return [client.describe(name) for name in self.ids]
+
+    def _start(self, client: Client, flow: str, given: dict[str, Any], name: str = "") -> None:
+        name = f"{name or flow}-{sum(each.startswith(f'{name or flow}-') for each in self.ids)}"
+        client.start(flow, given, name)
+        self.ids.append(name)
+
+    def _going_on(self, client: Client) -> dict[str, int]:
+        found = {status: len(client.list(status)) for status in ("queued", "running", "waiting", "parked")}
+        return {status: count for status, count in found.items() if count}
