@@ -96,7 +96,7 @@ class _Reader:
         """A reading with another one shortly before, so that it says what changes. Raises StoreError."""
         if self._last is None:
             self.read()
-            time.sleep(min(self._interval, FIRST_SECONDS))
+            _wait(min(self._interval, FIRST_SECONDS))
         return self.read()
 
 
@@ -106,7 +106,7 @@ def _print_json(own: Session, reader: _Reader, once: bool) -> None:
     own.answer(msgspec.json.encode(reader.compared()).decode())
     while not once:
         own.flush()
-        time.sleep(reader.pause)
+        _wait(reader.pause)
         own.answer(msgspec.json.encode(reader.read()).decode())
 
 
@@ -185,6 +185,10 @@ class _View:
     def _read(self) -> None:
         while not self._over.wait(self._reader.pause):
             self.look()
+
+
+def _wait(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def _console(own: Session) -> Console:

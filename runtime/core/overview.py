@@ -305,8 +305,8 @@ def _shards(seen: Seen) -> list[ShardState]:
 
 def _shard(name: str, seen: Seen, partitions: int) -> ShardState:
     member, vitals = seen.members.get(name), seen.vitals.get(name)
-    signs = [seen.beats.get(name), None if member is None else member.at, None if vitals is None else vitals.at]
-    last = max((at for at in signs if at is not None), default=0)
+    # Vitals are no sign of life: they come from another thread than the one that renews the leases.
+    last = max(seen.beats.get(name, 0), 0 if member is None else member.at)
     silent = max(0, seen.at - last)
     state: State = "silent" if silent > FRESH_MS else "active"
     if state == "active" and member is not None and member.state == LEAVING:

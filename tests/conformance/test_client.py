@@ -322,3 +322,26 @@ def test_a_server_that_is_not_there_is_one_clear_sentence_without_the_password(t
             assert "s3cret" not in repr(other) + repr(caught.value) + repr(caught.value.__cause__)
 
     asyncio.run(use())
+
+
+def test_a_glance_tells_who_backs_off_and_both_clients_agree(store, client, async_client):
+    due = store.now + 60_000
+    waiting = records.OpenOp("step", "backoff", "t", store.now, "charge", attempt=2, due_at=due)
+    failed = records.Attempt(1, store.now, records.Failure("HttpError", "503"), store.now, due, 5)
+    sets = [("p:charge", records.encode(waiting)), ("a:charge:1", records.encode(failed))]
+    store.execute(store.create())
+    store.execute(store.commit(status_to="waiting", live=str(due), backoff=str(due), sets=sets))
+    store.client.set(store.keys.vitals, "a stranger's")
+    first = client.overview()
+    (told,) = first.backoffs.next
+    assert (told.execution, told.flow, told.path, told.due_at) == ("e1", "checkout", "charge", due)
+    assert (told.attempt, told.max_attempts, told.error_type) == (2, 5, "HttpError")
+    assert (first.executions["waiting"].count, first.partitions.held) == (1, 4)
+    assert "WRONGTYPE" in first.unread
+
+    async def look():
+        async with async_client() as other:
+            return await other.overview(first)
+
+    again = asyncio.run(look())
+    assert (again.backoffs, again.unread) == (first.backoffs, first.unread)

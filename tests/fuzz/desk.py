@@ -18,9 +18,9 @@ from typer.main import get_command
 
 from stepwell import demo
 from stepwell.cli import app as cli_app
-from stepwell.cli import dead, executions, explain, looking, main, working
+from stepwell.cli import bulk, dead, executions, explain, looking, main, top, working
 from stepwell.client import Client, address
-from stepwell.client.moves import Ask, Move
+from stepwell.client.moves import Ask, Move, Peek
 from stepwell.core.errors import StoreUnreachable
 from stepwell.metrics import logs
 from stepwell.store import connect as connections
@@ -52,6 +52,7 @@ INSTEAD: tuple[tuple[Any, str, Callable[..., object]], ...] = (
     (demo, "main", _nothing),
     (working, "_free_port", _nothing),
     (logs, "setup_logging", _nothing),
+    (top, "_wait", _nothing),
 )
 
 
@@ -86,7 +87,7 @@ class Desk:
         plain, heard = client._wire._carry_out, itertools.count()
 
         def carry_out(move: Move, ear: Any) -> object:
-            if isinstance(move, Ask):
+            if isinstance(move, Ask | Peek):
                 return plain(move, ear)
             if next(heard) > WAITS_MAX:
                 raise KeyboardInterrupt
@@ -106,9 +107,10 @@ class Desk:
     @contextlib.contextmanager
     def _patched(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for module in (dead, executions, explain, looking):
+            for module in (dead, executions, explain, looking, top):
                 if hasattr(module, "open_client"):
                     stack.enter_context(mock.patch.object(module, "open_client", self._open))
+            stack.enter_context(mock.patch.object(bulk, "AT_ONCE", 1))  # the world is one thread's
             stack.enter_context(mock.patch.object(connections, "connect", self._connect))
             stack.enter_context(mock.patch.object(cli_app, "get_command", _parser))
             for place, name, instead in INSTEAD:

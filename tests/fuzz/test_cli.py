@@ -47,8 +47,9 @@ words = st.sampled_from(WORDS) | st.sampled_from(URLS) | st.text(max_size=10)
 COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "start": (1, ("--input", "--id", "--timeout", "--wait", "--unchecked")),
     "result": (1, ("--timeout",)),
-    "retry": (1, ()),
-    "cancel": (1, ()),
+    "retry": (1, ("--status", "--flow", "--yes", "--dry-run")),
+    "cancel": (1, ("--status", "--flow", "--yes", "--dry-run")),
+    "top --once": (0, ("--interval",)),
     "signal": (2, ("--payload",)),
     "show": (1, ()),
     "list": (0, ("--status", "--flow", "--limit")),
@@ -68,7 +69,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "demo": (0, ("--seed", "--keep")),
 }
-FLAGS = {"--wait", "--unchecked", "--all", "--log-json", "--keep", "--json", "-v"}
+FLAGS = {"--yes", "--dry-run", "--wait", "--unchecked", "--all", "--log-json", "--keep", "--json", "-v"}
 
 
 @st.composite

@@ -28,6 +28,8 @@ TYPES: dict[str, Put] = {
     "stream": lambda world, key, a, b: world.client.xadd(key, {a: b}),
 }
 OWN = {
+    "backoff": "set",
+    "backoff:course": "sorted set",
     "live": "sorted set",
     "by:queued": "sorted set",
     "by:running": "sorted set",
@@ -92,7 +94,7 @@ def test_strangers_keys_stop_at_most_their_partition(
         if takes_over:
             shard = world.shard()
         desk = Desk(world)
-        for line in ("list", "dead list", "doctor --namespace sim"):
+        for line in ("list", "dead list", "doctor --namespace sim", "top --once"):
             in_words(desk(*line.split()))
         world.start(job, sound[1])
         in_words(desk("start", "job", "--id", broken[1]))

@@ -79,6 +79,8 @@ def test_all_that_a_client_can_ask_for_works_over_all_slots(cluster_stage: Stage
         assert {line["id"] for line in client.list("cancelled")} == set(sleepers)
         assert client.dead_letters() == []
         assert [each["id"] for each in client.workers()] != []
+        seen = client.overview()
+        assert (seen.executions["completed"].count, seen.partitions.held, seen.unread) == (126, 64, "")
     for each in chains:
         assert [len(stage.journal.runs(each, path)) for path in ("quick", "quick#2", "quick#3")] == [1, 1, 1]
     assert "Traceback" not in worker.err
@@ -154,6 +156,9 @@ def test_a_master_that_is_away_holds_up_its_own_executions_only(
         for each in fine:
             client.start("holding", {"gate": "go"}, each)
         ended_once(stage, client, worker, fine)
+        seen = client.overview()
+        assert seen.executions["completed"].count == len(fine), "what can be asked is told"
+        assert seen.unread
         assert stage.journal.runs(held_up[0], "quick") == [], "what is not recorded is not built upon"
         if gone == "killed":
             cluster.restart(lost)

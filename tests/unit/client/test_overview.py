@@ -75,6 +75,7 @@ def test_a_namespace_that_has_not_been_made_is_empty_and_stays_so(world: World) 
     assert world.redis.keys() == []
 
 
+@pytest.mark.pain(45)
 def test_who_backs_off_is_told_in_order_of_what_is_due(world: World) -> None:
     later, sooner = backs_off(world, "e1", 12_000), backs_off(world, "e2", 3_000, attempt=5)
     found = glance(world).backoffs
@@ -145,6 +146,7 @@ def test_the_age_of_the_oldest_command_is_told(world: World) -> None:
     assert (inbox.entries, inbox.oldest_at, inbox.partition, inbox.ingress) == (3, at, 2, 1)
 
 
+@pytest.mark.pain(31)
 def test_a_strangers_key_hides_nothing_else(world: World) -> None:
     lives(world)
     backs_off(world, "e1", 5_000)

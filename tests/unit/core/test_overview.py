@@ -104,6 +104,11 @@ def test_shards_that_need_a_look_come_first() -> None:
     assert (shards[2].host, shards[2].pid, shards[2].running) == ("rack-7", 4711, None)
 
 
+def test_a_shard_whose_leases_are_not_renewed_is_silent_whatever_else_it_says() -> None:
+    (shard,) = of(members={"w/0": member(ago=12_000)}, vitals={"w/0": vitals(ago=100)}).shards
+    assert (shard.state, shard.silent_ms) == ("silent", 12_000)
+
+
 def test_what_a_silent_shard_said_last_is_not_about_now() -> None:
     (shard,) = of(members={"w/0": member(ago=20_000)}, vitals={"w/0": vitals(ago=20_000, running=7)}).shards
     assert (shard.state, shard.silent_ms, shard.running) == ("silent", 20_000, None)
