@@ -1,4 +1,4 @@
-"""The namespace at a glance, from four round trips at most, whatever the number of executions."""
+"""The namespace at a glance, from five round trips at most, whatever the number of executions."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def overview(view: NamespaceView, before: Overview | None, limit: int) -> Conver
     keys = yield from view.keys()
     look = yield from peek(store.look(keys))
     inboxes = sorted(look.inboxes, key=lambda each: -look.inboxes[each])[:INBOXES_MAX]
-    waiting = yield from peek(store.waiting(keys, look.flows, inboxes, limit))
-    backing_off = yield from _details(keys, waiting.next, before)
+    waiting = yield from peek(store.waiting(keys, look.flows, inboxes))
+    listed = yield from peek(store.following(keys, waiting, limit))
+    backing_off = yield from _details(keys, listed, before)
     seen = Seen(
         namespace=keys.namespace,
         at=look.at,

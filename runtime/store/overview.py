@@ -1,15 +1,16 @@
-"""One reading of a whole namespace, as questions: two round trips, and single rows beside them.
+"""One reading of a whole namespace, as questions: three round trips, and single rows beside them.
 
 What it costs is bounded by the number of partitions, not by that of the executions: `PER_PARTITION` commands for each
-and few for all together; then three for each pair of a partition and a flow of which something backs off there, but
-not for more than `LISTS_MAX`.
+and few for all together; then two for each pair of a partition and a flow of which something backs off there, but not
+for more than `LISTS_MAX`. Only lists that may have one of those that are due next are read.
 
 A key that holds something else than it should, or whose master is away, counts as empty; `unread` says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,12 +25,23 @@ from stepwell.store.keys import STATUSES, Keys
 from stepwell.store.leases import parse_lease
 from stepwell.store.members import members_of
 from stepwell.store.queries import Query, Raws
-from stepwell.store.replies import Broken, Refused, entries_of, fields_of, items_of, number, order, text, time_us
+from stepwell.store.replies import (
+    Broken,
+    Refused,
+    entries_of,
+    fields_of,
+    items_of,
+    number,
+    order,
+    scored,
+    text,
+    time_us,
+)
 from stepwell.store.requests import Command
 from stepwell.store.vitals import vitals_of
 from stepwell.store.workers import Heartbeat, heartbeats_of
 
-__all__ = ["LISTS_MAX", "PER_PARTITION", "Look", "Waiting", "attempts", "look", "opened", "waiting"]
+__all__ = ["LISTS_MAX", "PER_PARTITION", "Look", "Waiting", "attempts", "following", "look", "opened", "waiting"]
 
 T = TypeVar("T")
 
@@ -41,6 +53,7 @@ OPEN_SCAN: Final = 10_000
 NO_MEMBERS: Final[dict[str, Member]] = {}
 NO_BEATS: Final[dict[str, Heartbeat]] = {}
 NO_VITALS: Final[dict[str, Vitals]] = {}
+NO_SCORES: Final[list[tuple[str, float]]] = []
 
 # What reading a reply raises that nobody of ours wrote.
 _ODD: Final = (*codec.UNREADABLE, TypeError, OverflowError)
@@ -66,13 +79,21 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """The second one: by flow how many back off and when the first of them is due, those that are due next, and when
-    the oldest entry of each inbox that was looked at came."""
+    """The second one: by partition and flow how many back off and when the first of them is due, and when the oldest
+    entry of each inbox that was looked at came."""
 
-    by_flow: dict[str, tuple[int, int]]
-    next: list[Backoff]
+    lists: dict[tuple[int, str], tuple[int, int]]
     oldest: dict[int, int]
     unread: str
+
+    @property
+    def by_flow(self) -> dict[str, tuple[int, int]]:
+        """How many back off of each flow, and when the first of them is due."""
+        found: dict[str, tuple[int, int]] = {}
+        for (_, flow), (size, due) in self.lists.items():
+            before, first = found.get(flow, (0, due))
+            found[flow] = (before + size, min(first, due))
+        return found
 
 
 class _Answers:
@@ -159,24 +180,45 @@ def look(keys: Keys) -> Query[Look]:
     return Query(commands, parse)
 
 
-def waiting(keys: Keys, flows: Flows, inboxes: Sequence[int], limit: int) -> Query[Waiting]:
-    """Who backs off of these flows, the `limit` that are due next; and how old these inboxes are."""
-    some = _some(flows)
-    counts, following = backoffs.counts(keys, some), backoffs.backoffs(keys, some, limit)
+def waiting(keys: Keys, flows: Flows, inboxes: Sequence[int]) -> Query[Waiting]:
+    """How many back off of these flows, and how old these inboxes are."""
+    lists = [(partition, flow) for partition, named in flows.items() for flow in named][:LISTS_MAX]
     commands: list[Command] = [["XRANGE", keys.inbox(each), "-", "+", "COUNT", 1] for each in inboxes]
-    commands += [*counts.commands, *following.commands]
+    for partition, flow in lists:
+        key = keys.parts[partition].backoff_of + flow
+        commands += [["ZCARD", key], ["ZRANGE", key, 0, 0, "WITHSCORES"]]
 
     def parse(raws: Raws) -> Waiting:
         answers = _Answers(raws)
         oldest = answers.many(len(inboxes), _first_at, None)
-        by_flow, found = answers.of(counts, {}), answers.of(following, [])
-        left_out = sum(map(len, flows.values())) > sum(map(len, some.values()))
+        found = [(each, answers.one(number, 0), answers.one(_first_due, None)) for each in lists]
+        left_out = sum(map(len, flows.values())) > LISTS_MAX
         return Waiting(
-            by_flow=by_flow,
-            next=found,
+            lists={each: (size, due) for each, size, due in found if due is not None},
             oldest={partition: at for partition, at in zip(inboxes, oldest, strict=True) if at is not None},
             unread=f"more than {LISTS_MAX} lists of backoffs" if left_out else answers.unread,
         )
+
+    return Query(commands, parse)
+
+
+def following(keys: Keys, found: Waiting, limit: int) -> Query[list[Backoff]]:
+    """The `limit` that are due next."""
+    # A list whose first is due after the first of so many others has none of them.
+    first = sorted(found.lists, key=lambda each: found.lists[each][1])[:limit]
+    commands: list[Command] = [
+        ["ZRANGE", keys.parts[partition].backoff_of + flow, 0, limit - 1, "WITHSCORES"] for partition, flow in first
+    ]
+
+    def parse(raws: Raws) -> list[Backoff]:
+        answers = _Answers(raws)
+        listed = [
+            Backoff(int(due), execution_id, flow)
+            for _, flow in first
+            for execution_id, due in answers.one(scored, NO_SCORES)
+            if math.isfinite(due)
+        ]
+        return sorted(listed)[:limit]
 
     return Query(commands, parse)
 
@@ -195,17 +237,12 @@ def attempts(keys: Keys, of: Iterable[tuple[str, str, int]]) -> Query[list[Attem
     return Query(commands, lambda raws: _Answers(raws).many(len(commands), _attempt, None))
 
 
-def _some(flows: Flows) -> Mapping[int, Sequence[str]]:
-    left = LISTS_MAX
-    some: dict[int, Sequence[str]] = {}
-    for partition, named in flows.items():
-        some[partition] = named[:left]
-        left -= len(some[partition])
-    return some
-
-
 def _first_at(raw: object) -> int | None:
     return next((order(entry_id)[0] for entry_id, _ in entries_of(raw)), None)
+
+
+def _first_due(raw: object) -> int | None:
+    return next((int(due) for _, due in scored(raw)), None)
 
 
 def _opened(raw: object) -> dict[str, OpenOp]:

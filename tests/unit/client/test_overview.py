@@ -174,7 +174,23 @@ def test_odd_values_are_passed_over(world: World) -> None:
         world.redis.hset(key, "odd/1", b'{"at": "soon"}')
     found = glance(world)
     assert [each.name for each in found.shards] == ["w/0"]
-    assert found.unread
+    assert [each.execution for each in found.backoffs.next] == ["no-row"]
+    world.redis.zrem(part.backoff_of + "checkout", "no-row")
+    found = glance(world)
+    assert (found.backoffs.next, found.backoffs.executions) == ((), 0)
+    assert "infinity" in found.unread
+
+
+def test_those_that_are_due_next_are_found_in_any_list(world: World) -> None:
+    now = world.clock.now_ms()
+    for number in range(60):
+        part = world.keys.parts[number % 4]
+        flow = f"flow{number % 15}"
+        world.redis.sadd(part.backoff, flow)
+        world.redis.zadd(part.backoff_of + flow, {f"e{number}": now + 1_000 * (number * 37 % 60)})
+    found = glance(world, limit=7).backoffs
+    assert [each.due_at - now for each in found.next] == [1_000 * n for n in range(7)]
+    assert (found.executions, {each.executions for each in found.by_flow}) == (60, {4})
 
 
 def test_a_row_that_says_nothing_of_it_is_told_without(world: World) -> None:
