@@ -91,6 +91,8 @@ class InboxReader:
                 self._look_ahead()
             if self._clock.monotonic() >= self._sweep_due:
                 self._sweep()
+            if self._warned:
+                logger.info("inboxes are read again")
             self._warned = False
         except StoreError as error:
             if not self._warned:

@@ -70,6 +70,8 @@ class Ingress:
         """One round."""
         try:
             self._round(block_ms)
+            if self._warned:
+                logger.info("the ingress is read again")
             self._warned = False
         except StoreError as error:
             if not self._warned:

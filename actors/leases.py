@@ -343,6 +343,8 @@ class Leases:
                 self.seqs.granted(grant.partition, grant.seq)
                 self.on_gained(grant)
                 self._observer(store_events.PartitionGained(grant.partition, _cause(grant, dead)))
+        if grants and not too_late:
+            _tell_of("took", [grant.partition for grant in grants])
         if too_late and grants:
             self._give_back(grants)
         return [answer for answer in answers if isinstance(answer, Held)]
@@ -389,6 +391,7 @@ class Leases:
         self._wake.set()
 
     def _release_quiet(self) -> None:
+        given: list[int] = []
         while self._quiet:
             partition, turn = self._quiet.popleft()
             grant = self._holdings.grant(partition)
@@ -397,6 +400,9 @@ class Leases:
                 self._unreleased.append(grant)
                 self._let_go(partition)
                 self._observer(store_events.PartitionGone(partition, "handed over"))
+                given.append(partition)
+        if given:
+            _tell_of("handed over", given)
         if self._unreleased:
             try:
                 self._give_back(self._unreleased)
@@ -419,3 +425,9 @@ def _cause(grant: Grant, dead: bool) -> Literal["", "boxed", "dead", "lapsed"]:
     if grant.clean:
         return ""
     return "boxed" if grant.boxed else "dead" if dead else "lapsed"
+
+
+def _tell_of(what: str, partitions: list[int]) -> None:
+    """One line, however many partitions."""
+    which = ", ".join(map(str, sorted(partitions)))
+    logger.info("%s %d partitions: %s", what, len(partitions), which, extra={"fields": {"partitions": len(partitions)}})

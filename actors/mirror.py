@@ -27,6 +27,7 @@ BATCH_REQUESTS_MAX = 256
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 IDLE_SECONDS = 0.5
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+TOLD_EACH = 300  # tries, of which the first ones come soon: when it begins, and about every five minutes while it lasts
 
 _ROWS = (Commit, Restore)  # a tuple is checked in half the time of a union
 
@@ -73,6 +74,7 @@ class Mirror:
         self._fenced: dict[int, list[FencedOrder]] = {}
         self._fence_lock = threading.Lock()
         self._troubles = 0
+        self._trouble_since = 0.0
         self.busy = False
 
     def send(self, ref: AnyRef | None, request: Asked) -> None:
@@ -190,6 +192,9 @@ class Mirror:
         if refused:
             self._trouble(refused, reason, StoreTrouble("mirror", kind_of_refusal(kind), reason), partly)
         elif not self._again:
+            if self._troubles:
+                lasted = self._monotonic() - self._trouble_since
+                logger.info("Redis acknowledges writes again, after %.1f s", lasted)
             self._troubles = 0
 
     def _reach(self, failpoint: str, batch: list[Order]) -> None:
@@ -204,7 +209,9 @@ class Mirror:
         """
         self._again += batch
         seconds = RETRY_SECONDS[min(self._troubles, len(RETRY_SECONDS) - 1)]
-        if self._troubles in (0, 10) or self._troubles % 60 == 0:
+        if not self._troubles:
+            self._trouble_since = self._monotonic()
+        if self._troubles % TOLD_EACH == 0:
             logger.warning(
                 "Redis does not acknowledge writes (%s); %d wait, nothing is lost, trying again in %.2g s",
                 reason,

@@ -3,7 +3,8 @@
     2026-01-05T09:30:00.125Z WARNING attempt 2 of 5 failed, next in 0.812 s execution=order-7 path=charge ...
 
 URL credentials and declared secrets are hidden in messages, fields and tracebacks alike. A record brings its
-fields in `record.fields` (a dict), as `current_step().logger` does.
+fields in `record.fields` (a dict), as `current_step().logger` does; a record of any other logger has those of the step
+in whose body it was made.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import re
 import traceback
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from urllib.parse import quote
 
 from stepwell.core.messages import message_of
-from stepwell.core.redact import redact, redact_secrets
+from stepwell.core.redact import redact, redact_secrets, spellings
+from stepwell.flow.context import running_step
 
 __all__ = ["JsonFormatter", "KeyValueFormatter", "utc_ms"]
 
@@ -49,7 +50,7 @@ class _Redacting(logging.Formatter):
         super().__init__()
         self.always = dict(fields or {})
         self.secrets = tuple(secrets)
-        self._secrets = frozenset(spelling for secret in secrets for spelling in _spellings(secret))
+        self._secrets = frozenset(spelling for secret in secrets for spelling in spellings(secret))
 
     def formatException(self, ei: object) -> str:
         """The traceback of `record.exc_info`, redacted."""
@@ -74,7 +75,11 @@ class _Redacting(logging.Formatter):
         """The record's fields; what is no plain value is shown as text."""
         fields = getattr(record, "fields", None)
         if not isinstance(fields, Mapping):
-            return dict(self.always)
+            # Of anybody's logger: within a step's body its place is known all the same.
+            step = running_step.get(None)
+            if step is None:
+                return dict(self.always)
+            fields = step.log_fields
         return {self.clean(str(name)): self._value(value) for name, value in fields.items()} | self.always
 
     def trace(self, record: logging.LogRecord) -> str:
@@ -130,12 +135,6 @@ def _text(value: object) -> str:
         return repr(value)
     except Exception as error:
         return f"<{type(value).__name__}: {type(error).__name__} in its repr>"
-
-
-def _spellings(secret: str) -> set[str]:
-    """The secret as text, and as it looks inside a repr, a JSON string or a URL."""
-    spellings = {secret, repr(secret)[1:-1], json_format.dumps(secret)[1:-1], quote(secret, safe="")}
-    return spellings | {json_format.dumps(secret, ensure_ascii=False)[1:-1]}
 
 
 def _quoted(value: object) -> str:

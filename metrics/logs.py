@@ -9,21 +9,32 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import TextIO
+from collections.abc import Callable, Collection, Hashable, Mapping
+from functools import partial
+from typing import Final, TextIO, TypeAlias, TypeVar
 
 import msgspec
 
 from stepwell.core.events import Event
+from stepwell.core.redact import declared_secrets
 from stepwell.core.throttle import LeftOut, Throttle
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter
+from stepwell.metrics.logwriter import PatientHandler
 from stepwell.metrics.telling import LEVELS, group_of, level_of, said
 
-__all__ = ["LogSetup", "LogSubscriber", "current_setup", "setup_logging"]
+__all__ = ["LimitedLog", "LogSetup", "LogSubscriber", "current_setup", "setup_logging", "tick_logging"]
 
 # They log each request with its whole URL, or each turn of the loop.
 CHATTY = ("httpx", "httpcore", "asyncio")
 _logger = logging.getLogger("stepwell.events")
+_OURS: Final = "stepwell."
+USERS: Final = "stepwell.step"
+"""The logger of step bodies."""
+LIMITED: Final = "stepwell_limited"
+"""A record with this attribute was counted already."""
+
+_LIKE_MAX: Final = 200
+K = TypeVar("K", bound=Hashable)
 
 
 class LogSetup(msgspec.Struct, frozen=True):
@@ -57,8 +68,9 @@ def setup_logging(
     root = logging.getLogger()
     for old in [handler for handler in root.handlers if isinstance(handler, _OurHandler)]:
         root.removeHandler(old)
-    handler = _OurHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter((JsonFormatter if json else KeyValueFormatter)(secrets, fields))
+        old.close()
+    formatter = (JsonFormatter if json else KeyValueFormatter)(secrets, fields)
+    handler = _OurHandler(sys.stderr if stream is None else stream, formatter)
     root.addHandler(handler)
     root.setLevel(level)
     for name in CHATTY:
@@ -73,67 +85,130 @@ def current_setup() -> LogSetup | None:
         formatter = handler.formatter
         if isinstance(handler, _OurHandler) and isinstance(formatter, JsonFormatter | KeyValueFormatter):
             is_json = isinstance(formatter, JsonFormatter)
-            return LogSetup(is_json, root.level, list(formatter.secrets), dict(formatter.always))
+            secrets = [*formatter.secrets, *declared_secrets()]
+            return LogSetup(is_json, root.level, secrets, dict(formatter.always))
     return None
 
 
-class _OurHandler(logging.StreamHandler[TextIO]):
-    """Marks the handler that `setup_logging` installed."""
+class _OurHandler(PatientHandler):
+    """The handler that `setup_logging` installs. Of Stepwell's own lines it writes the first few of a kind in some
+    seconds, and then how many more there were; those of step bodies, and of anybody else, are never left out."""
+
+    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+        super().__init__(stream, partial(_left_out, formatter))
+        self._counting = threading.Lock()
+        self.setFormatter(formatter)
+        self.addFilter(self._admits)
+        self._throttle: Throttle[tuple[str, int, str]] = Throttle()
+
+    def _admits(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        if not record.name.startswith(_OURS) or record.name == USERS or hasattr(record, LIMITED):
+            return True
+        like = record.getMessage()[:_LIKE_MAX] if record.msg == "%s" else str(record.msg)
+        with self._counting:
+            return self._throttle.admits((record.name, record.levelno, like), time.monotonic())
+
+    def tick(self, all_of_it: bool = False) -> None:
+        """Tell of what was left out in windows that are over, or in all."""
+        now = time.monotonic()
+        with self._counting:
+            found = self._throttle.flush(now) if all_of_it else self._throttle.over(now)
+        for each in found:
+            name, level, message = each.key
+            fields = {"like": message, "left_out": each.count}
+            extra = {"fields": fields, LIMITED: True}
+            logging.getLogger(name).log(level, "%s", _more_told(each), extra=extra)
+
+    def close(self) -> None:
+        """Tell what was left out, and wait a little until all is written."""
+        self.tick(all_of_it=True)
+        self.flush()
+        super().close()
 
 
-Group = tuple[str, str, str, str]
+def tick_logging(all_of_it: bool = False) -> None:
+    """Let the handler that `setup_logging` installed tell what it has left out."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _OurHandler):
+            handler.tick(all_of_it)
+
+
+def _left_out(formatter: logging.Formatter, count: int) -> str:
+    """The line that stands for those which nobody read in time."""
+    message = f"{count:,} log lines were left out: whoever reads the log did not keep up"
+    record = logging.LogRecord("stepwell.logs", logging.WARNING, __file__, 0, message, None, None)
+    record.fields = {"left_out": count}
+    return formatter.format(record)
+
+
+Group: TypeAlias = tuple[tuple[str, str], ...]
+"""What lines have in common that are counted together: names and values of fields, all from closed sets."""
+
+
+class LimitedLog:
+    """A logger that writes the first few lines of a group in some seconds, and then how many more there were.
+
+    `tick` writes those, every now and then; `flush` at the end. Threads may share it.
+    """
+
+    def __init__(self, logger: logging.Logger, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.logger = logger
+        self._monotonic = monotonic
+        self._throttle: Throttle[tuple[int, Group]] = Throttle()
+        self._lock = threading.Lock()
+
+    def admits(self, level: int, group: Group) -> bool:
+        """Whether a line of the group is to be written now; one that is not counts as left out."""
+        if not self.logger.isEnabledFor(level):
+            return False
+        self.tick()
+        with self._lock:
+            return self._throttle.admits((level, group), self._monotonic())
+
+    def write(self, level: int, message: str, fields: dict[str, object]) -> None:
+        """Write a line."""
+        self.logger.log(level, "%s", message, extra={"fields": fields, LIMITED: True})
+
+    def tick(self) -> None:
+        """Tell of what was left out in windows that are over."""
+        with self._lock:
+            found = self._throttle.over(self._monotonic())
+        self._tell(found)
+
+    def flush(self) -> None:
+        """Tell of all that was left out."""
+        with self._lock:
+            found = self._throttle.flush(self._monotonic())
+        self._tell(found)
+
+    def _tell(self, found: list[LeftOut[tuple[int, Group]]]) -> None:
+        for each in found:
+            level, group = each.key
+            self.write(level, _more_told(each), {**dict(group), "left_out": each.count})
+
+
+def _more_told(left_out: LeftOut[K]) -> str:
+    """How many lines of a kind were left out."""
+    return f"and {left_out.count:,} more like this in the last {left_out.seconds:.1f} s"
 
 
 class LogSubscriber:
     """Logs events, each at its level. What goes well is logged at DEBUG only, and is not even looked at otherwise: that
-    is decided when this is made.
-
-    Of lines of one kind, flow, step and reason the first few in some seconds are written; then one tells how many more
-    there were. `tick` writes those, every now and then; `flush` at the end. Threads may share it.
+    is decided when this is made. Lines of one kind, flow, step and reason are limited, those at DEBUG are not.
     """
 
     def __init__(self, logger: logging.Logger = _logger, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._logger = logger
-        self._monotonic = monotonic
+        self._log = LimitedLog(logger, monotonic)
         self._wanted = frozenset(kind for kind, level in LEVELS.items() if logger.isEnabledFor(level))
-        self._throttle: Throttle[Group] = Throttle()
-        self._levels: dict[Group, int] = {}
-        self._lock = threading.Lock()
+        self.tick, self.flush = self._log.tick, self._log.flush
 
     def __call__(self, event: Event) -> None:
         """Log one event, if it is of a kind that is logged."""
         if type(event) in self._wanted:
-            self._log(event, level_of(event))
-
-    def tick(self) -> None:
-        """Tell of what was left out in windows that are over."""
-        self._tell(self._throttle.over)
-
-    def flush(self) -> None:
-        """Tell of all that was left out."""
-        self._tell(self._throttle.flush)
-
-    def _log(self, event: Event, level: int) -> None:
-        if not self._logger.isEnabledFor(level):
-            return
-        if level > logging.DEBUG and not self._admits(event, level):
-            return
-        message, fields = said(event)
-        self._logger.log(level, "%s", message, extra={"fields": fields | {"event": type(event).__name__}})
-
-    def _admits(self, event: Event, level: int) -> bool:
-        group = group_of(event)
-        self.tick()
-        with self._lock:
-            self._levels[group] = level
-            return self._throttle.admits(group, self._monotonic())
-
-    def _tell(self, asked: Callable[[float], list[LeftOut[Group]]]) -> None:
-        with self._lock:
-            found = [(each, self._levels[each.key]) for each in asked(self._monotonic())]
-        for each, level in found:
-            kind, flow, step, reason = each.key
-            fields: dict[str, object] = {"flow": flow, **({"step": step} if step else {})}
-            fields |= {**({"reason": reason} if reason else {}), "event": kind, "left_out": each.count}
-            message = f"and {each.count:,} more like this in the last {each.seconds:.1f} s"
-            self._logger.log(level, "%s", message, extra={"fields": fields})
+            level = level_of(event)
+            if self._log.logger.isEnabledFor(level) and (
+                level <= logging.DEBUG or self._log.admits(level, group_of(event))
+            ):
+                message, fields = said(event)
+                self._log.write(level, message, fields | {"event": type(event).__name__})

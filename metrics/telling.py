@@ -17,10 +17,37 @@ from stepwell.core.events import Event
 from stepwell.core.status import COMPLETED, ERROR, PARKED
 from stepwell.metrics.formatting import utc_ms
 
-__all__ = ["LEVELS", "Said", "group_of", "level_of", "said"]
+__all__ = ["FIELDS", "LEVELS", "Said", "group_of", "level_of", "said"]
 
 Said: TypeAlias = tuple[str, dict[str, object]]
 """A sentence, and the fields that belong to it."""
+
+FIELDS: Final = {
+    "execution": "the execution",
+    "flow": "its flow",
+    "step": "the step's name",
+    "path": "the operation's place in its execution",
+    "attempt": "number of the attempt, from 1",
+    "max_attempts": "number of the last one that the budget allows",
+    "key": "the idempotency key: the same for all attempts",
+    "due": "when the next attempt, or a wait, is due",
+    "delay_s": "seconds until then, as decided",
+    "late_s": "seconds that an attempt began after it was due",
+    "duration_s": "seconds that it took",
+    "waited_s": "seconds that it waited",
+    "retry_after": "the error asked for its own delay",
+    "interruptions": "how often the attempt was cut short by now",
+    "kind": "what failed (error, timeout, crash), or what is waited for (timer, signal)",
+    "name": "the signal",
+    "status": "the status after it, or before it where an execution goes on",
+    "reason": "why: one of a few words",
+    "error": "the error's type and message",
+    "detail": "more of it",
+    "where": "the line of the flow's code",
+    "command": "the command",
+}
+"""The names of fields of events, and what they mean. Beside them each line may have `event`, `shard` or `worker`,
+`partition`, `trace` and `left_out`."""
 
 LEVELS: Final[dict[type, int]] = {
     events.ExecutionBegan: logging.DEBUG,
@@ -55,11 +82,13 @@ def level_of(event: Event) -> int:
     return LEVELS[type(event)]
 
 
-def group_of(event: Event) -> tuple[str, str, str, str]:
-    """Kind, flow, step and reason (or status): what lines that are left out are counted by. All from closed sets."""
+def group_of(event: Event) -> tuple[tuple[str, str], ...]:
+    """What lines that are left out are counted by: kind, flow, step and reason, all from closed sets."""
     why = event.command if isinstance(event, events.CommandDone) else getattr(event, "reason", "")
-    status = getattr(event, "status", "")
-    return (type(event).__name__, event.flow, getattr(event, "step", ""), status or why)
+    why = why or getattr(event, "status", "") or getattr(event, "kind", "")
+    step = getattr(event, "step", "")
+    group = (("event", type(event).__name__), ("flow", event.flow))
+    return (*group, *((("step", step),) if step else ()), *((("reason", why),) if why else ()))
 
 
 def said(event: Event | RawEvent) -> Said:
@@ -103,6 +132,7 @@ def _failed(event: events.AttemptFailed) -> Said:
     return f"attempt {event.attempt} of {event.max_attempts} failed, next in {delay:.3f} s", {
         **_place(event),
         "max_attempts": event.max_attempts,
+        "kind": event.kind,
         **_error(event),
         "delay_s": delay,
         "due": utc_ms(event.due_at),

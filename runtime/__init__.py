@@ -30,6 +30,7 @@ from stepwell.core.errors import (
     UnknownLetter,
     UsageError,
 )
+from stepwell.core.redact import hide_secrets
 from stepwell.core.retry import Retry
 from stepwell.flow.context import current_step
 from stepwell.flow.definitions import Flow, Step, flow, step
@@ -74,6 +75,7 @@ __all__ = [
     "days",
     "flow",
     "gather",
+    "hide_secrets",
     "hours",
     "minutes",
     "sleep",

@@ -1,15 +1,19 @@
 """Keep credentials out of messages, logs and command output.
 
-`redact` hides what stands in URLs inside any text, `redact_url` hides more of a text that is meant to be one
-address (also a malformed one), `redact_secrets` hides values that are known to be secret.
+`redact` hides what stands in URLs inside any text, and what `hide_secrets` was told; `redact_url` hides more of a text
+that is meant to be one address (also a malformed one), `redact_secrets` hides values that are known to be secret.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
+from urllib.parse import quote
 
-__all__ = ["redact", "redact_secrets", "redact_url"]
+from stepwell.core.errors import UsageError
+
+__all__ = ["declared_secrets", "hide_secrets", "redact", "redact_secrets", "redact_url", "spellings"]
 
 HIDDEN = "***"
 
@@ -23,8 +27,41 @@ _QUERY = re.compile(_SECRET_NAME + r"[^\s\"'<>&;#]*", re.IGNORECASE)
 _QUERY_OF_ADDRESS = re.compile(_SECRET_NAME + r"[^&]*", re.IGNORECASE)
 
 
+# Of the process, as its environment is: whoever writes a text has no other way to know them.
+_declared: dict[str, frozenset[str]] = {}
+SECRET_CHARS_MIN = 4
+
+
+def hide_secrets(*values: str) -> None:
+    """Never show these values in this process: in log lines, tracebacks, recorded errors, events and answers of
+    commands they are `***`, also as they look in a URL, a repr or JSON. Call it in the module that has the flows: each
+    process that runs them loads it. Data are left as they are: inputs, results, signals.
+
+    Empty values are ignored. Raises UsageError for one of fewer than 4 characters: it would hide half of each text.
+    """
+    for value in values:
+        if value and len(value) < SECRET_CHARS_MIN:
+            raise UsageError(f"a secret of fewer than {SECRET_CHARS_MIN} characters can't be hidden")
+        if value:
+            _declared[value] = spellings(value)
+
+
+def declared_secrets() -> list[str]:
+    """What `hide_secrets` was told."""
+    return list(_declared)
+
+
+def spellings(secret: str) -> frozenset[str]:
+    """The secret as text, and as it looks inside a repr, a JSON string or a URL."""
+    found = {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret)}
+    return frozenset(found | {json.dumps(secret, ensure_ascii=False)[1:-1]})
+
+
 def redact(text: str) -> str:
-    """Return `text` with the userinfo and the password-like query parts of every URL in it replaced by `***`."""
+    """Return `text` with the userinfo and the password-like query parts of every URL in it replaced by `***`, and so
+    each declared secret."""
+    for forms in tuple(_declared.values()):
+        text = redact_secrets(text, forms)
     if "://" not in text:
         return text
     if "@" in text:

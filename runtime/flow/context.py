@@ -48,16 +48,23 @@ class StepContext(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose records carry execution, path, attempt and key."""
-        return _StepLogger(
-            _logger,
-            {
-                "execution": self.execution_id,
-                "path": self.path,
-                "attempt": self.attempt,
-                "key": self.idempotency_key,
-            },
-        )
+        """A logger whose records carry execution, flow, step, path, attempt and key; more come with `fields={...}`."""
+        return _StepLogger(_logger, self.log_fields)
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """What a log line says about where it comes from; `trace` where the attempt is traced."""
+        place: dict[str, object] = {
+            "execution": self.execution_id,
+            "flow": self.flow,
+            "step": self.step,
+            "path": self.path,
+            "attempt": self.attempt,
+            "key": self.idempotency_key,
+        }
+        if self.traceparent:
+            place["trace"] = self.traceparent.split("-")[1]
+        return place
 
 
 class _StepLogger(logging.LoggerAdapter[logging.Logger]):

@@ -133,6 +133,7 @@ class ShardProcess:
         finally:
             hosted.shard.stop()
         hosted.telemetry.refresh()
+        hosted.telemetry.tick_logs(all_of_it=True)
         if not failed:
             self._say(c.Drained(left))
         return int(failed)

@@ -9,7 +9,7 @@ from stepwell.actors.bus import Subscriber
 from stepwell.actors.store_events import StoreEvent
 from stepwell.metrics.exposition import Exposition
 from stepwell.metrics.instruments import closed_series
-from stepwell.metrics.logs import LogSubscriber
+from stepwell.metrics.logs import LogSubscriber, tick_logging
 from stepwell.metrics.recent import totals_of
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.shard import ShardGauges
@@ -19,6 +19,7 @@ from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import tell_what_runs
 from stepwell.worker.observing import count_observed
 from stepwell.worker.shard import RunningShard
+from stepwell.worker.shardlog import ShardLog
 
 SILENCE_SECONDS_MAX = 10.0
 
@@ -33,7 +34,8 @@ class Telemetry:
         """What has been counted by now."""
         self.guarantee: dict[str, str] = {}
         """What is in force, as labels; empty until the server has been asked."""
-        self.subscribers: tuple[Subscriber, ...] = (MetricsSubscriber(sheet), LogSubscriber())
+        self._log, self._shard_log = LogSubscriber(), ShardLog()
+        self.subscribers: tuple[Subscriber, ...] = (MetricsSubscriber(sheet), self._log)
         self._shard: RunningShard | None = None
         self._exposition: Exposition | None = None
 
@@ -43,10 +45,19 @@ class Telemetry:
         return None if self._exposition is None else self._exposition.port
 
     def observe(self, event: StoreEvent) -> None:
-        """Count what the shard's threads see. Called from any thread."""
+        """Count what the shard's threads see, and log what is to be logged. Called from any thread."""
         count_observed(self._gauges, event)
+        self._shard_log(event)
         if isinstance(event, store_events.GuaranteeSeen):
             self.guarantee = event.labels
+        elif isinstance(event, store_events.ExecutionsCounted):
+            self.tick_logs()
+
+    def tick_logs(self, all_of_it: bool = False) -> None:
+        """Let the log tell how many lines it has left out by now; `all_of_it`: for this is the end."""
+        for log in (self._log, self._shard_log):
+            log.flush() if all_of_it else log.tick()
+        tick_logging(all_of_it)
 
     def undelivered(self, _message: object, _name: str) -> None:
         """Count a message to an actor that was gone."""
@@ -77,7 +88,8 @@ class Telemetry:
         self._exposition = exposition
 
     def close(self) -> None:
-        """Close the endpoint."""
+        """Close the endpoint, and tell what was left out of the log."""
+        self.tick_logs(all_of_it=True)
         if self._exposition is not None:
             self._exposition.stop()
             self._exposition = None

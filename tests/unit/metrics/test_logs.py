@@ -7,15 +7,21 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
 
 from stepwell.core import events
-from stepwell.flow.context import StepContext
+from stepwell.core import redact as redact_module
+from stepwell.core.errors import UsageError
+from stepwell.core.redact import hide_secrets
+from stepwell.flow.context import StepContext, running_step
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
 from stepwell.metrics.logs import LogSubscriber, setup_logging
+from stepwell.metrics.telling import FIELDS, LEVELS, said
 
 SECRET = 'hunter"2\\é'
 
@@ -58,7 +64,7 @@ def test_a_failed_attempt_is_logged_with_its_real_delay_and_due_time(failed: eve
     assert made.levelno == logging.WARNING
     assert line == (
         "2026-01-05T09:30:00.125Z WARNING attempt 2 of 5 failed, next in 0.812 s execution=order-7 flow=checkout"
-        " step=charge path=charge#2 attempt=2 max_attempts=5"
+        " step=charge path=charge#2 attempt=2 max_attempts=5 kind=error"
         ' error="HttpError: POST https://pay.example/charges answered 503"'
         " delay_s=0.812 due=2026-01-05T09:30:00.125Z key=order-7:t0 event=AttemptFailed"
     )
@@ -191,7 +197,10 @@ def test_a_steps_own_logger_brings_its_place(quiet_root: None) -> None:
     setup_logging(stream=stream)
     context = StepContext("order-7", "checkout", "charge", "charge#2", 3, "t0", "order-7:t0", 9)
     context.logger.info("calling %s", "bank", extra=None)
-    assert "INFO    calling bank execution=order-7 path=charge#2 attempt=3 key=order-7:t0\n" in stream.getvalue()
+    assert (
+        "INFO    calling bank execution=order-7 flow=checkout step=charge path=charge#2 attempt=3 key=order-7:t0\n"
+        in stream.getvalue()
+    )
 
 
 def test_setting_up_again_replaces_the_first_setup_only(quiet_root: None) -> None:
@@ -224,3 +233,115 @@ def test_the_http_library_does_not_log_whole_addresses(quiet_root: None) -> None
 )
 def test_times_are_shown_in_utc_to_the_millisecond(milliseconds: int, text: str) -> None:
     assert utc_ms(milliseconds) == text
+
+
+def test_of_many_alike_the_first_are_logged_and_the_rest_is_counted(failed: events.AttemptFailed) -> None:
+    now = [0.0]
+    caught: list[tuple[int, str, dict[str, object]]] = []
+
+    class Catch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            caught.append((record.levelno, record.getMessage(), record.__dict__["fields"]))
+
+    logger = logging.Logger("stepwell.events", logging.INFO)
+    logger.addHandler(Catch())
+    subscriber = LogSubscriber(logger, lambda: now[0])
+    for n in range(4822):
+        now[0] = n / 1000
+        subscriber(replace(failed, execution_id=f"order-{n}"))
+    subscriber(replace(failed, step="ship"))
+    assert [fields["execution"] for _, _, fields in caught] == [*(f"order-{n}" for n in range(10)), "order-7"]
+    now[0] = 5.0
+    subscriber.tick()
+    assert caught[-1] == (
+        logging.WARNING,
+        "and 4,812 more like this in the last 5.0 s",
+        {"event": "AttemptFailed", "flow": "checkout", "step": "charge", "reason": "error", "left_out": 4812},
+    )
+
+
+def test_what_goes_well_costs_no_call_at_info(one_of_each: list[events.Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.Logger("stepwell.events", logging.INFO)
+    subscriber = LogSubscriber(logger)
+    monkeypatch.setattr(logger, "isEnabledFor", lambda level: pytest.fail("asked"))
+    monkeypatch.setattr(logger, "log", lambda *_: pytest.fail("logged"))
+    for event in one_of_each:
+        if isinstance(event, events.ExecutionBegan | events.StepCompleted | events.BackoffLeft | events.WaitEnded):
+            subscriber(event)
+
+
+def test_every_kind_of_event_has_a_level_and_words(one_of_each: list[events.Event]) -> None:
+    assert set(LEVELS) == set(events.EVENTS)
+    for event in one_of_each:
+        message, fields = said(event)
+        assert message != type(event).__name__
+        assert (fields["execution"], fields["flow"]) == ("order-7", "checkout")
+        assert set(fields) <= set(FIELDS)
+
+
+def test_a_flood_of_own_lines_is_limited_but_not_the_users(quiet_root: None) -> None:
+    stream = io.StringIO()
+    handler = setup_logging(stream=stream)
+    for n in range(500):
+        logging.getLogger("stepwell.supervisor").error("the actor of execution %s failed", n)
+        logging.getLogger("stepwell.step").info("mine %d", n)
+        logging.getLogger("shop").info("mine %d", n)
+    handler.close()
+    lines = stream.getvalue().splitlines()
+    assert sum("mine" in line for line in lines) == 1000
+    assert sum("the actor of" in line for line in lines) == 10 + 1
+    assert "and 490 more like this in the last" in lines[-1]
+    assert 'like="the actor of execution %s failed" left_out=490' in lines[-1]
+
+
+def test_any_logger_within_a_step_says_where_it_is(quiet_root: None) -> None:
+    stream = io.StringIO()
+    setup_logging(json=True, stream=stream)
+    token = running_step.set(StepContext("order-7", "checkout", "charge", "charge#2", 3, "t0", "order-7:t0", 9))
+    logging.getLogger("shop.bank").warning("slow")
+    running_step.reset(token)
+    logging.getLogger("shop.bank").warning("slow")
+    inside, outside = map(json.loads, stream.getvalue().splitlines())
+    assert (inside["execution"], inside["step"], inside["attempt"]) == ("order-7", "charge", 3)
+    assert "execution" not in outside
+
+
+def test_declared_secrets_are_in_no_line_however_they_are_spelt(
+    quiet_root: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redact_module, "_declared", {})
+    hide_secrets(SECRET, "", "s3cr3t!")
+    for as_json in (False, True):
+        stream = io.StringIO()
+        setup_logging(json=as_json, stream=stream)
+        try:
+            try:
+                raise KeyError(SECRET)
+            except KeyError as cause:
+                raise ValueError(f"https://api.example/s3cr3t!/x?q={quote(SECRET)}") from cause
+        except ValueError:
+            logging.getLogger("shop").exception("no %s", SECRET, extra={"fields": {"deep": [{"x": SECRET}]}})
+        for form in ("hunter", "s3cr3t"):
+            assert form not in stream.getvalue()
+
+
+def test_a_secret_that_would_hide_half_of_each_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="fewer than 4"):
+        hide_secrets("abc")
+
+
+def table(heading: str) -> dict[str, str]:
+    """A table of docs/logs.md: first cell to second."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "logs.md").read_text(encoding="utf-8")
+    rows = page.split(f"| {heading} |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return {first.strip("`"): second for first, second, *_ in cells}
+
+
+def test_the_page_on_logs_has_each_event_with_its_level() -> None:
+    told = {name: level.split(";")[0] for name, level in table("event").items()}
+    assert told == {kind.__name__: logging.getLevelName(level) for kind, level in LEVELS.items()}
+
+
+def test_the_page_on_logs_has_each_field_with_its_meaning() -> None:
+    assert table("field") == FIELDS

@@ -59,6 +59,8 @@ class Hosted:
     def refresh(self) -> None:
         self.refreshed += 1
 
+    def tick_logs(self, all_of_it: bool = False) -> None: ...
+
     def start(self) -> None:
         self.started = True
 

@@ -1,0 +1,142 @@
+"""Writes log lines without ever keeping the one who logs waiting for whoever reads them.
+
+A line is written at once where it fits: so nothing of what was logged before a crash is missing. Where the pipe is full
+(a reader that hangs, a slow disk behind it) lines wait in memory, up to a limit, and a thread writes them; beyond the
+limit they are left out, and a line says how many.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TextIO
+
+__all__ = ["BACKLOG_BYTES_MAX", "PatientHandler"]
+
+BACKLOG_BYTES_MAX: Final = 4 * 1024 * 1024
+# A pipe that can be written to takes so much without waiting (POSIX: at least 512).
+AT_ONCE_MAX: Final = select.PIPE_BUF
+FLUSH_SECONDS: Final = 2.0
+CLOSE_SECONDS: Final = 1.0
+
+
+class PatientHandler(logging.Handler):
+    """Writes to a stream as logging's own handler does, but never waits for it. `flush` waits, for two seconds at most.
+
+    `left_out(count)` makes the line that tells how many could not be kept.
+    """
+
+    def __init__(self, stream: TextIO, left_out: Callable[[int], str]) -> None:
+        super().__init__()
+        self._stream = stream
+        self._left_out = left_out
+        self._number = _number_of(stream)
+        self._poll = None if self._number is None or _is_file(self._number) else _poll_of(self._number)
+        self._backlog: deque[bytes] = deque()
+        self._bytes = 0
+        self._lost = 0
+        self._ready = threading.Condition(threading.Lock())
+        self._writer: threading.Thread | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record's line, or keep it until it can be written."""
+        try:
+            line = self.format(record) + "\n"
+            if self._number is None:
+                self._stream.write(line)
+                self._stream.flush()
+            else:
+                self._write(self._number, line.encode(self._stream.encoding or "utf-8", "backslashreplace"))
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Wait until all is written, or for two seconds: who ends a process waits no longer for a reader that hangs."""
+        if self._number is None:
+            self._stream.flush()
+            return
+        until = time.monotonic() + FLUSH_SECONDS
+        with self._ready:
+            while self._writer is not None and (left := until - time.monotonic()) > 0:
+                self._ready.wait(left)
+
+    @property
+    def waiting(self) -> int:
+        """Lines that are not written yet."""
+        with self._ready:
+            return len(self._backlog)
+
+    def _write(self, number: int, data: bytes) -> None:
+        with self._ready:
+            if self._writer is None and self._fits(len(data)):
+                _write_all(number, data)
+                return
+            if self._bytes + len(data) > BACKLOG_BYTES_MAX:
+                self._lost += 1
+                return
+            self._backlog.append(data)
+            self._bytes += len(data)
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._drain, args=(number,), name="stepwell-log", daemon=True)
+                self._writer.start()
+
+    def _fits(self, size: int) -> bool:
+        if self._poll is None:
+            return True
+        return size <= AT_ONCE_MAX and any(event & select.POLLOUT for _, event in self._poll.poll(0))
+
+    def _drain(self, number: int) -> None:
+        """Write what waits, with nobody waiting for it; then end."""
+        while (data := self._next()) is not None:
+            _write_all(number, data)
+
+    def _next(self) -> bytes | None:
+        with self._ready:
+            if self._lost and not self._backlog:
+                count, self._lost = self._lost, 0
+                return (self._left_out(count) + "\n").encode()
+            if not self._backlog:
+                self._writer = None
+                self._ready.notify_all()
+                return None
+            data = self._backlog.popleft()
+            self._bytes -= len(data)
+            return data
+
+
+def _number_of(stream: TextIO) -> int | None:
+    """The stream's descriptor; None for one that lies in memory."""
+    try:
+        return stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _is_file(number: int) -> bool:
+    """Whether it is a plain file: nobody has to read what is written there."""
+    return stat.S_ISREG(os.fstat(number).st_mode)
+
+
+def _poll_of(number: int) -> select.poll:
+    """What tells whether the descriptor can be written to."""
+    poll = select.poll()
+    poll.register(number, select.POLLOUT)
+    return poll
+
+
+def _write_all(number: int, data: bytes) -> None:
+    """Write it; where nobody reads any more, or the disk is full, there is nobody to tell."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(number, view) :]
+        except BlockingIOError:
+            select.select([], [number], [])  # somebody made it non-blocking
+        except OSError:
+            return

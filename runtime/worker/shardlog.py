@@ -1,0 +1,125 @@
+"""What a shard's own parts observe, as log lines: one for each change, none for what goes on as it should.
+
+Most is told where it is noticed, by whoever knows the whole sentence; here is the rest, and the list of all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from stepwell.actors import store_events as e
+from stepwell.actors.store_events import StoreEvent
+from stepwell.metrics.logs import LimitedLog
+
+__all__ = ["COUNTED", "HERE", "THERE", "ShardLog"]
+
+HERE: Final[dict[type, int]] = {
+    e.PartitionRecovered: logging.INFO,
+    e.DuplicateSuppressed: logging.DEBUG,
+    e.Healed: logging.WARNING,
+    e.Fenced: logging.WARNING,
+    e.SweepFound: logging.WARNING,
+    e.DeadLettered: logging.WARNING,
+    e.GuaranteeSeen: logging.INFO,
+}
+"""Told here, at which level."""
+
+THERE: Final[dict[type, int]] = {
+    e.PartitionGained: logging.INFO,
+    e.PartitionGone: logging.WARNING,
+    e.StoreTrouble: logging.WARNING,
+    e.NotSafeYet: logging.WARNING,
+    e.TailLost: logging.WARNING,
+    e.RowDiverged: logging.ERROR,
+    e.RowMissing: logging.WARNING,
+    e.LeftAlone: logging.WARNING,
+    e.SuspectOpened: logging.WARNING,
+    e.ActorFailed: logging.ERROR,
+}
+"""Told where it is noticed, at most at this level: a trouble when it begins, many partitions in one line."""
+
+COUNTED: Final[frozenset[type]] = frozenset(
+    {e.BatchWritten, e.ExecutionsCounted, e.BackoffsCounted, e.LyingCounted, e.IngressTaken}
+)
+"""Only counted: it happens all the time."""
+
+_logger = logging.getLogger("stepwell.shard")
+
+
+class ShardLog:
+    """Called with each of a shard's observations, from any thread."""
+
+    def __init__(self, logger: logging.Logger = _logger, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._log = LimitedLog(logger, monotonic)
+        self.tick, self.flush = self._log.tick, self._log.flush
+        self._lock = threading.Lock()
+        self._to_recover: dict[int, str] = {}
+        self._recovered: list[tuple[str, float]] = []
+
+    def __call__(self, event: StoreEvent) -> None:
+        """Log it, if it is to be logged here."""
+        if type(event) in COUNTED:
+            return
+        match event:
+            case e.PartitionGained():
+                self._gained(event)
+            case e.PartitionGone():
+                self._gone(event.partition)
+            case e.PartitionRecovered():
+                self._seen_to(event.partition, event.seconds)
+            case e.DuplicateSuppressed():
+                self._say(event, f"a repeated {event.kind} had no second effect", {"execution": event.execution_id})
+            case e.Healed():
+                self._say(event, "row restored from memory: Redis had lost it", {"execution": event.execution_id})
+            case e.Fenced(lost=False):
+                told = "writes met another owner's lease, but the partition is still ours: they are sent again"
+                self._say(event, told, {"partition": event.partition})
+            case e.SweepFound():
+                told = f"a sweep found {event.entries} inbox entries and {event.executions} executions that nobody held"
+                self._say(event, f"{told}: they are taken care of now", {})
+            case e.DeadLettered():
+                told = f"dead letter: {event.reason}; to do: stepwell dead list"
+                self._say(event, told, {}, ("reason", event.kind))
+            case e.GuaranteeSeen():
+                self._say(event, "the guarantee in force", {**event.labels})
+
+    def _gained(self, event: e.PartitionGained) -> None:
+        with self._lock:
+            if event.cause:
+                self._to_recover[event.partition] = event.cause
+
+    def _gone(self, partition: int) -> None:
+        with self._lock:
+            self._to_recover.pop(partition, None)
+        self._tell_recovered()
+
+    def _seen_to(self, partition: int, seconds: float) -> None:
+        with self._lock:
+            cause = self._to_recover.pop(partition, None)
+            if cause is not None:
+                self._recovered.append((cause, seconds))
+        self._tell_recovered()
+
+    def _tell_recovered(self) -> None:
+        """Once all is seen to that was taken over from the dead: in one line, however many partitions."""
+        with self._lock:
+            if self._to_recover or not self._recovered:
+                return
+            recovered, self._recovered = self._recovered, []
+        longest = max(seconds for _, seconds in recovered)
+        fields: dict[str, object] = {"partitions": len(recovered), "seconds": round(longest, 3)}
+        causes = ",".join(sorted({cause for cause, _ in recovered}))
+        told = f"recovered: what earlier owners left in {len(recovered)} partitions is seen to"
+        self._write(logging.INFO, e.PartitionRecovered, told, fields | {"cause": causes})
+
+    def _say(self, event: StoreEvent, message: str, fields: dict[str, object], *more: tuple[str, str]) -> None:
+        level = HERE[type(event)]
+        if self._log.admits(level, (("event", type(event).__name__), *more)):
+            self._write(level, type(event), message, fields | dict(more))
+
+    def _write(self, level: int, kind: type, message: str, fields: dict[str, object]) -> None:
+        self._log.write(level, message, fields | {"event": kind.__name__})
