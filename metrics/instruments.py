@@ -422,6 +422,12 @@ LEASES_HELD: Final = Instrument(
     "Partitions that the shard owns.",
     together=Together.APART,
 )
+PARTITIONS: Final = Instrument(
+    "partitions",
+    _G,
+    "Partitions of the namespace, whoever owns them.",
+    together=Together.GREATEST,
+)
 REDIS_ERRORS: Final = Instrument(
     "redis_errors",
     _C,

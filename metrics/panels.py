@@ -152,7 +152,7 @@ GLANCE: Final = Row(
         _number("Shards", "Shards that run.", 'sum(stepwell_shards{WORKER, state="running"})'),
         Panel(
             "Executions",
-            "Executions that have not ended, by status, in memory or not.",
+            "Executions that have not ended, and those in error, by status, in memory or not.",
             (Query("sum by (status) (stepwell_executions{WORKER})", "{{status}}"),),
             stacked=True,
         ),
@@ -212,14 +212,14 @@ RETRIES: Final = Row(
         ),
         Panel(
             "What wakes retries up, a second",
-            "Its timer, a person, or a recovery that found it overdue.",
+            "Its timer, a person, or the loading of an execution that was overdue by then.",
             (_by("source", "stepwell_retry_wakeups_total", "WORKER"),),
             unit="ops",
             stacked=True,
         ),
         Panel(
             "Backoffs that ended otherwise, a second",
-            "Cancelled, wound up with a gather, or parked.",
+            "Cancelled, or wound up with a gather.",
             (_by("reason", "stepwell_backoffs_abandoned_total", "WORKER"),),
             unit="ops",
             stacked=True,
@@ -300,7 +300,7 @@ WORK: Final = Row(
         ),
         Panel(
             "What executions wait for",
-            "A backoff, another time, or only what comes from outside.",
+            "A time that is known (a backoff, a sleep, a limit), or only what comes from outside.",
             (Query("sum by (kind) (stepwell_executions_waiting{WORKER})", "{{kind}}"),),
             stacked=True,
         ),
@@ -513,9 +513,11 @@ RUNTIME: Final = Row(
         ),
         Panel(
             "Partitions owned",
-            "By worker and shard.",
-            (Query("sum by (instance, shard) (stepwell_leases_held{WORKER})", "{{instance}} {{shard}}"),),
-            stacked=True,
+            "By worker and shard, and how many there are.",
+            (
+                Query("sum by (instance, shard) (stepwell_leases_held{WORKER})", "{{instance}} {{shard}}"),
+                Query("max(stepwell_partitions{WORKER})", "all"),
+            ),
         ),
         Panel(
             "Redis errors",

@@ -59,11 +59,12 @@ class ShardGauges:
         self._flows: set[str] = set()  # that backed off at the last count
         self._now: Callable[[], Now] | None = None
 
-    def limits(self, places: Mapping[str, int], running: int) -> None:
-        """So many bodies may run at once by place, and so many executions."""
+    def limits(self, places: Mapping[str, int], running: int, partitions: int) -> None:
+        """So many bodies may run at once by place, and so many executions; the namespace has so many partitions."""
         for place, most in places.items():
             self._sheet.level(i.STEPS_LIMIT, place).set(most)
         self._sheet.level(i.EXECUTIONS_RUNNING_LIMIT).set(running)
+        self._sheet.level(i.PARTITIONS).set(partitions)
 
     def watch(self, now: Callable[[], Now]) -> None:
         """Ask this at each refresh."""

@@ -251,6 +251,11 @@ class RunningShard:
         limits = self.limits
         return {"loop": limits.steps, "thread": self._parts.threads, "process": limits.processes}
 
+    @property
+    def partitions(self) -> int:
+        """How many the namespace has."""
+        return self._parts.namespace.partitions
+
     def now(self) -> Now:
         """What it does at this moment. From any thread."""
         return Now(

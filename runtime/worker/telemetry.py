@@ -66,7 +66,7 @@ class Telemetry:
     def watch(self, shard: RunningShard) -> None:
         """Report on that shard from now on."""
         self._shard = shard
-        self._gauges.limits(shard.limits_by_place, shard.limits.running)
+        self._gauges.limits(shard.limits_by_place, shard.limits.running, shard.partitions)
         self._gauges.watch(shard.now)
 
     def refresh(self) -> None:

@@ -148,6 +148,7 @@ def bucket_of(instrument: i.Instrument, value: float) -> tuple[float, float]:
     return (bounds[-1], bounds[-1]) if value > bounds[-1] else (bounds[upper - 1], bounds[upper])
 
 
+@pytest.mark.pain(20)
 def test_what_can_be_known_beforehand_is_there_with_nothing_counted(observed: Observed) -> None:
     for instrument, values in i.closed_series():
         of = observed.before[f"{instrument.full_name}{'_count' if instrument.bounds else ''}"]

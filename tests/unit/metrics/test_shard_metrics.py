@@ -140,7 +140,7 @@ def test_the_moment_is_asked_for_at_each_refresh(gauges: ShardGauges, value: Val
         Now({"loop": 3, "thread": 2, "process": 1}, 1, 2, 12, 64, 5, {"dispatcher": 8, "mirror": 9}),
         Now({"loop": 0, "thread": 0, "process": 0}, 0, 0, 0, 0, 0, {"dispatcher": 0, "mirror": 0}),
     ]
-    gauges.limits({"loop": 1000, "thread": 16, "process": 4}, 500)
+    gauges.limits({"loop": 1000, "thread": 16, "process": 4}, 500, 64)
     gauges.watch(lambda: moments.pop(0))
     gauges.refresh()
     shown: dict[str, Any] = {
@@ -157,6 +157,7 @@ def test_the_moment_is_asked_for_at_each_refresh(gauges: ShardGauges, value: Val
     assert [value(name, **labels) for name, labels in shown.items()] == [0] * 7
     assert value("steps_limit", place="process") == 4
     assert value("executions_running_limit") == 500
+    assert value("partitions") == 64
 
 
 def test_only_one_guarantee_is_in_force(gauges: ShardGauges, value: Value) -> None:
