@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from stepwell.core.vitals import STEPS_MAX, Rates, StepTimes, Work
@@ -18,6 +19,8 @@ __all__ = ["RATE_SECONDS", "WINDOW_SECONDS", "Durations", "Recent", "Totals", "t
 
 RATE_SECONDS: Final = 5.0
 WINDOW_SECONDS: Final = 60.0
+SPREADS_SECONDS: Final = 5.0
+"""So often the durations of steps are looked at: there may be thousands."""
 _KEEP_EVERY_SECONDS: Final = 10.0
 
 Pair = tuple[str, str]
@@ -32,15 +35,23 @@ class Durations:
     seconds: float
 
 
+Spreads = Mapping[Pair, Durations]
+
+
+def _nothing() -> Spreads:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What has been counted by now. `bounds` are those of the durations' buckets, in seconds."""
+    """What has been counted by now. `durations` reads the durations of steps; `bounds` are those of their buckets, in
+    seconds."""
 
     steps: int = 0
     failures: int = 0
     retries: int = 0
     bounds: Sequence[float] = ()
-    durations: Mapping[Pair, Durations] = field(default_factory=dict)
+    durations: Callable[[], Spreads] = _nothing
 
 
 def totals_of(sheet: Sheet) -> Totals:
@@ -48,13 +59,16 @@ def totals_of(sheet: Sheet) -> Totals:
     ended = {"ok": 0, "retryable": 0, "terminal": 0, "timeout": 0, "interrupted": 0}
     for (_, _, outcome), count in sheet.counts_of(STEP_ATTEMPTS).items():
         ended[outcome] += int(count)
-    durations = {
+    failures = ended["retryable"] + ended["terminal"] + ended["timeout"]
+    retries = sum(int(sum(counts)) for counts, _ in sheet.spreads_of(RETRY_LATENESS).values())
+    return Totals(ended["ok"], failures, retries, STEP_DURATION.bounds, partial(_durations, sheet))
+
+
+def _durations(sheet: Sheet) -> Spreads:
+    return {
         (flow, step): Durations([int(each) for each in counts], seconds)
         for (flow, step), (counts, seconds) in sheet.spreads_of(STEP_DURATION).items()
     }
-    failures = ended["retryable"] + ended["terminal"] + ended["timeout"]
-    retries = sum(int(sum(counts)) for counts, _ in sheet.spreads_of(RETRY_LATENESS).values())
-    return Totals(ended["ok"], failures, retries, STEP_DURATION.bounds, durations)
 
 
 class Recent:
@@ -63,28 +77,32 @@ class Recent:
     def __init__(self, totals: Callable[[], Totals], monotonic: Callable[[], float]) -> None:
         self._totals = totals
         self._monotonic = monotonic
-        began = (monotonic(), Totals())
-        self._moments: deque[tuple[float, Totals]] = deque([began])  # some seconds apart, a little over the window
-        self._latest: deque[tuple[float, Totals]] = deque([began])  # for the rates
+        now, first = monotonic(), totals()
+        self._latest: deque[tuple[float, Totals]] = deque([(now, first)])
+        self._moments: deque[tuple[float, Spreads]] = deque([(now, first.durations())])  # a little over the window
+        self._slowest: tuple[StepTimes, ...] = ()
+        self._looked_at = now
 
     def work(self) -> Work:
         """What has been counted, and what of it lately."""
         now, totals = self._monotonic(), self._totals()
-        while len(self._moments) > 1 and self._moments[1][0] <= now - WINDOW_SECONDS:
-            self._moments.popleft()
         while len(self._latest) > 1 and self._latest[1][0] <= now - RATE_SECONDS:
             self._latest.popleft()
-        work = Work(
-            steps=totals.steps,
-            failures=totals.failures,
-            retries=totals.retries,
-            rates=_rates(*self._latest[0], now, totals),
-            slowest=_slowest(self._moments[0][1], totals),
-        )
-        self._latest.append((now, Totals(totals.steps, totals.failures, totals.retries)))
+        rates = _rates(*self._latest[0], now, totals)
+        self._latest.append((now, totals))
+        if now - self._looked_at >= SPREADS_SECONDS:
+            self._looked_at = now
+            self._slowest = self._look(now, totals)
+        return Work(totals.steps, totals.failures, totals.retries, rates, self._slowest)
+
+    def _look(self, now: float, totals: Totals) -> tuple[StepTimes, ...]:
+        spreads = totals.durations()
+        while len(self._moments) > 1 and self._moments[1][0] <= now - WINDOW_SECONDS:
+            self._moments.popleft()
+        before = self._moments[0][1]
         if now - self._moments[-1][0] >= _KEEP_EVERY_SECONDS:
-            self._moments.append((now, totals))
-        return work
+            self._moments.append((now, spreads))
+        return _slowest(before, spreads, totals.bounds)
 
 
 def _rates(then: float, before: Totals, now: float, totals: Totals) -> Rates:
@@ -102,19 +120,19 @@ def _rates(then: float, before: Totals, now: float, totals: Totals) -> Rates:
     )
 
 
-def _slowest(before: Totals, totals: Totals) -> tuple[StepTimes, ...]:
+def _slowest(before: Spreads, now: Spreads, bounds: Sequence[float]) -> tuple[StepTimes, ...]:
     """The steps with the longest mean among those that ended an attempt since."""
     found = []
-    for pair, durations in totals.durations.items():
-        old = before.durations.get(pair)
+    for pair, durations in now.items():
+        old = before.get(pair)
         counts = durations.counts if old is None else [n - m for n, m in zip(durations.counts, old.counts, strict=True)]
         completed = sum(counts)
         if completed > 0:
             seconds = max(0.0, durations.seconds - (0.0 if old is None else old.seconds))
             found.append((seconds / completed, pair, counts, completed, seconds))
     found.sort(key=lambda each: each[0], reverse=True)
-    bounds = [*totals.bounds, None]
+    ends = [*bounds, None]
     return tuple(
-        StepTimes(*pair, n, round(seconds, 6), tuple((b, c) for b, c in zip(bounds, counts, strict=True) if c > 0))
+        StepTimes(*pair, n, round(seconds, 6), tuple((b, c) for b, c in zip(ends, counts, strict=True) if c > 0))
         for _, pair, counts, n, seconds in found[:STEPS_MAX]
     )
