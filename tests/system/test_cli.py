@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from stepwell import Client
+from stepwell.core.errors import ExecutionFailed
 from stepwell.store.embedded import EmbeddedServer, server_binary
 
 STEPWELL = Path(sysconfig.get_path("scripts")) / "stepwell"
@@ -252,6 +254,32 @@ def test_a_failed_execution_is_retried_with_the_same_key(shell: Shell) -> None:
     assert shell.ok("retry", "N1").out.startswith("retry of N1 done")
     assert shell.ok("result", "N1", "--timeout", "60").data == key
     assert "refused" in shell.refused("retry", "N1")
+
+
+def test_after_an_outage_all_that_failed_is_retried_with_the_same_keys(alone: Shell) -> None:
+    worker = alone.worker()
+    ids = [f"M{number}" for number in range(25)]
+    again = ("retry", "--status", "error", "--flow", "needy")
+    with Client(data_dir=alone.folder / ".stepwell") as client:
+        for execution_id in ids:
+            client.start("needy", {"flag": "never" if execution_id == ids[-1] else "up"}, execution_id)
+        for execution_id in ids:
+            with pytest.raises(ExecutionFailed):
+                client.result(execution_id, 60)
+        (alone.folder / "up").touch()
+        assert "give --yes to do it, or --dry-run to see them" in alone.refused(*again)
+        listed = alone.ok(*again, "--dry-run")
+        assert (sorted(listed.out.split()), listed.err) == (sorted(ids), "25 executions would be retried\n")
+        assert alone.ok(*again, "--yes").out == "retried 25 executions\n"
+        for execution_id in ids[:-1]:
+            value = client.result(execution_id, 60)
+            assert [value] == [each["key"] for each in client.describe(execution_id)["steps"] if each["path"] == "need"]
+        with pytest.raises(ExecutionFailed):
+            client.result(ids[-1], 60)
+    done = alone("retry", *ids[:3])
+    assert (done.code, done.err) == (1, "")
+    assert done.out.startswith("retried 0 of 3 executions; 3 refused: ")
+    assert end(worker) == 0, alone.log
 
 
 def test_a_signal_reaches_the_flow(shell: Shell) -> None:
