@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from sim import tally
 from sim.counts import check_all_is_over, check_shard
 from sim.explore import acts
 from sim.explore.interruptions import Interruptions
@@ -123,6 +124,9 @@ class Exploration:
         self.chance.seed(self.schedule.stream(-2))
         self._calm()
         self.model.check(self.world)
+        if not self.model.lossy:
+            tally.check(self.world)
+            tally.check_told_once(self.world, all_of_it=self.schedule.setting.gentle)
         self._check_sweeps()
         if self.schedule.setting.gentle:
             self._check_gentle()
