@@ -37,7 +37,7 @@ class Label:
     values: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # each is one of its kind, and is looked up often
 class Instrument:
     """One metric. `name` lacks the prefix, and a counter's the suffix `_total`; seconds and bytes are the units."""
 

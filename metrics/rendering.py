@@ -13,7 +13,7 @@ from typing import Final
 from stepwell.metrics.instruments import INSTRUMENTS, Instrument, Kind, Together
 from stepwell.metrics.sheetlayout import cells_of
 from stepwell.metrics.sheetreader import Mark
-from stepwell.metrics.totals import Row, Taken
+from stepwell.metrics.totals import Marks, Row, Taken
 
 __all__ = ["OPENMETRICS_TYPE", "TEXT_TYPE", "Page", "samples_of"]
 
@@ -72,37 +72,60 @@ class _Family:
         self._head = _head(name, kind, instrument)
         self._lines = _bucket_lines if instrument.kind is Kind.HISTOGRAM else _counter_lines
         self._size = cells_of(instrument)
-        self._rows: list[tuple[Row, str]] = []
+        self._series: list[_Series] = []
 
     def add(self, row: Row) -> None:
         """One more series."""
-        self._rows.append((row, self._lines(row)))
+        self._series.append(_Series(row, self._lines(row)))
 
     def render(self, taken: Taken, parts: list[str]) -> None:
         """All lines; none where there is no series."""
-        if not self._rows:
+        if not self._series:
             return
         parts.append(self._head)
-        numbers, size = taken.numbers, self._size
-        marks = taken.marks if self._exemplars else {}
-        for row, template in self._rows:
-            if size == 1:
-                text = template % numbers[row.start]
+        numbers, marks = taken.numbers, taken.marks if self._exemplars else {}
+        histogram = self._size > 1
+        for series in self._series:
+            start = series.start
+            if histogram:
+                end = start + self._size - 1
+                values = list(accumulate(numbers[start:end]))
+                values += (values[-1], numbers[end])
             else:
-                *counts, total = numbers[row.start : row.start + size]
-                filled = list(accumulate(counts))
-                text = template % (*filled, filled[-1], total)
-            of = marks.get((row.instrument, row.values)) if marks else None
-            parts.append(_with_exemplars(text, of) if of else text)
+                values = [numbers[start]]
+            of = marks.get(start)
+            parts.append(series.template % tuple(values) if of is None else series.marked(values, of))
 
 
-def _with_exemplars(text: str, marks: Mapping[int, Mark]) -> str:
-    lines = text.splitlines(keepends=True)
-    for bucket, mark in marks.items():
-        if len(_EXEMPLAR_LABEL) + len(mark.execution) <= EXEMPLAR_CHARS_MAX:
-            label = f'{_EXEMPLAR_LABEL}="{_escaped(mark.execution)}"'
-            lines[bucket] = f"{lines[bucket][:-1]} # {{{label}}} {_number(mark.value)} {mark.at:.3f}\n"
-    return "".join(lines)
+class _Series:
+    """The lines of one series, and its exemplars as they were shown last."""
+
+    __slots__ = ("_marks", "_texts", "start", "template")
+
+    def __init__(self, row: Row, template: str) -> None:
+        self.start = row.start
+        self.template = template
+        self._marks: Marks = ()
+        self._texts: list[str] = []
+
+    def marked(self, values: list[float], marks: Marks) -> str:
+        """The lines with exemplars behind their numbers."""
+        if marks is not self._marks:
+            self._marks = marks
+            self._texts = ["\n"] * len(values)
+            for bucket, mark in marks:
+                self._texts[bucket] = _exemplar(mark)
+        filled: list[float | str] = [0.0] * (2 * len(values))
+        filled[::2] = values
+        filled[1::2] = self._texts
+        return self.template.replace("\n", "%s") % tuple(filled)
+
+
+def _exemplar(mark: Mark) -> str:
+    if len(_EXEMPLAR_LABEL) + len(mark.execution) > EXEMPLAR_CHARS_MAX:
+        return "\n"
+    label = f'{_EXEMPLAR_LABEL}="{_escaped(mark.execution)}"'
+    return f" # {{{label}}} {_number(mark.value)} {mark.at:.3f}\n"
 
 
 def _gauge(instrument: Instrument, levels: Mapping[tuple[str, ...], float]) -> list[str]:

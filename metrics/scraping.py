@@ -46,7 +46,7 @@ class Scrapes:
         page = self._pages[openmetrics]
         with self._lock:
             self._refresh()
-            body = page.render(self._totals.take()).encode()
+            body = page.render(self._totals.take(marks=openmetrics)).encode()
         own = generate_openmetrics if openmetrics else generate_latest
         body += own(self._process)
         if _takes_gzip(accept_encoding):

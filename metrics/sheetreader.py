@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,10 +54,10 @@ class SheetReader:
         self._read = read
         self._raw = bytes(SEGMENT_SIZE)
         self._at = HEADER_SIZE
-        self._all: list[Seen | None] = []
-        self._marks: list[tuple[int, int, int]] = []
-        self.series: list[Seen] = []
-        """All that were found by now; it only grows."""
+        self._cells: list[tuple[int, int, int]] = []
+        self._checksums: list[int] = []
+        self.series: list[Seen | None] = []
+        """All that were found by now, in the order of the sheet; it only grows. None: not of this version."""
 
     def look(self) -> Sequence[float]:
         """Read it: its numbers, by place. What can't be read, or is shorter than before, leaves what was known."""
@@ -70,17 +70,19 @@ class SheetReader:
         self._find()
         return memoryview(self._raw)[: len(self._raw) // CELL * CELL].cast("d")
 
-    def marks(self) -> dict[tuple[Instrument, tuple[str, ...]], dict[int, Mark]]:
-        """Exemplars, as they were at the last look, by series and bucket."""
-        found: dict[tuple[Instrument, tuple[str, ...]], dict[int, Mark]] = {}
-        for subject, bucket, at in self._marks:
-            series = self._all[subject] if subject < len(self._all) else None
-            checksum, size, value, seconds, name = MARK.unpack_from(self._raw, at)
-            cell = memoryview(self._raw)[at + SIZE.size : at + MARK.size]
-            if series is not None and size and zlib.crc32(cell) == checksum:
-                execution = name[:size].decode(errors="replace")
-                found.setdefault((series.instrument, series.values), {})[bucket] = Mark(execution, value, seconds)
-        return found
+    def marks(self) -> Iterator[tuple[int, int, Mark]]:
+        """Exemplars that are new since they were last asked for, as they were at the last look: index of their series
+        in `series`, bucket, exemplar."""
+        raw, known = self._raw, self._checksums
+        words = memoryview(raw)[: len(raw) // SIZE.size * SIZE.size].cast("I")
+        known += [0] * (len(self._cells) - len(known))
+        for number, (subject, bucket, at) in enumerate(self._cells):
+            checksum = words[at // SIZE.size]
+            if checksum != known[number]:
+                _, size, value, seconds, name = MARK.unpack_from(raw, at)
+                if size and zlib.crc32(memoryview(raw)[at + SIZE.size : at + MARK.size]) == checksum:
+                    known[number] = checksum
+                    yield subject, bucket, Mark(name[:size].decode(errors="replace"), value, seconds)
 
     def _find(self) -> None:
         """Definitions that are new."""
@@ -103,7 +105,7 @@ class SheetReader:
                 return
             cells_at = self._at + RECORD.size + padded(text_size)
             if bucket:
-                self._marks.append((subject, bucket - 1, cells_at))
+                self._cells.append((subject, bucket - 1, cells_at))
             else:
                 self._defined(text, subject, cells_at, self._at + size)
             self._at += size
@@ -116,7 +118,4 @@ class SheetReader:
             and len(values) == len(instrument.labels)
             and cells_at + cells_of(instrument) * CELL <= end
         )
-        seen = Seen(instrument, values, cells_at // CELL) if instrument is not None and fits else None
-        self._all.append(seen)
-        if seen is not None:
-            self.series.append(seen)
+        self.series.append(Seen(instrument, values, cells_at // CELL) if instrument is not None and fits else None)

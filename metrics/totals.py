@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add, itemgetter
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ from stepwell.metrics.segments import Source
 from stepwell.metrics.sheetlayout import cells_of
 from stepwell.metrics.sheetreader import ZERO_AT, Mark, Seen, SheetReader
 
-__all__ = ["Row", "Taken", "Totals"]
+__all__ = ["Marks", "Row", "Taken", "Totals"]
 
 
 class Row(NamedTuple):
@@ -33,6 +33,7 @@ class Row(NamedTuple):
 
 
 Key = tuple[Instrument, tuple[str, ...]]
+Marks = tuple[tuple[int, Mark], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,14 @@ class Taken:
         numbers: theirs.
         levels: gauges that have a value, by instrument and label values (with `shard` at the end where shards are told
             apart).
-        marks: exemplars, by series and bucket; of several shards, the newest.
+        marks: exemplars with their buckets, by the `start` of their row, if they were asked for; of several, the newest;
+            the same object as long as nothing has changed.
     """
 
     rows: Sequence[Row]
     numbers: Sequence[float]
     levels: dict[Instrument, dict[tuple[str, ...], float]]
-    marks: dict[Key, dict[int, Mark]]
+    marks: Mapping[int, Marks]
 
 
 _TOGETHER: Final[dict[Together, Callable[[float, float], float]]] = {
@@ -64,14 +66,16 @@ _TOGETHER: Final[dict[Together, Callable[[float, float], float]]] = {
 class _Place:
     """One shard's: the sum of all processes that ended there, and the sheet of the present one.
 
-    `picks` are the places of the totals' numbers in the sheet, one for each; `more` are series that count for the same
-    total as another one of the sheet, as both are `other` here: start, place, size.
+    `starts` are the rows of its series (-1: of none), `levels` its gauges and where they lie. `picks` are the places of
+    the totals' numbers in the sheet, one for each; `more` are series that count for the same total as another one of
+    the sheet, as both are `other` here: start, place, size.
     """
 
     base: array[float] = field(default_factory=lambda: array("d", (0.0, 0.0)))
     source: Source | None = None
     reader: SheetReader | None = None
-    known: int = 0
+    starts: list[int] = field(default_factory=list)
+    levels: list[tuple[Instrument, tuple[str, ...], int]] = field(default_factory=list)
     picks: list[int] = field(default_factory=list)
     pick: Callable[[Sequence[float]], tuple[float, ...]] | None = None
     more: list[tuple[int, int, int]] = field(default_factory=list)
@@ -86,6 +90,7 @@ class Totals:
         self._places: dict[int, _Place] = {}
         self._rows: list[Row] = []
         self._starts: dict[Key, int] = {}
+        self._marks: dict[int, Marks] = {}
         # Two zeros, as `itemgetter` gives no tuple of less than two.
         self._size = 2
         for key in known:
@@ -103,50 +108,56 @@ class Totals:
         with self._lock:
             self._fold(place)
 
-    def take(self) -> Taken:
-        """All numbers as they are now."""
+    def take(self, marks: bool = False) -> Taken:
+        """All numbers as they are now, and the exemplars if they are wanted."""
         with self._lock:
             numbers: Sequence[float] = array("d", bytes(8 * self._size))
             looks = [(index, place, self._look(place)) for index, place in sorted(self._places.items())]
             for _, place, seen in looks:
                 numbers = list(map(add, self._padded(numbers), self._sum(place, seen)))
-            levels = self._levels([(index, place.reader, seen) for index, place, seen in looks])
-            marks = self._marks(place.reader for _, place, _ in looks)
-            return Taken(tuple(self._rows), self._padded(numbers), levels, marks)
+            if marks:
+                for _, place, _ in looks:
+                    self._note_marks(place)
+            return Taken(tuple(self._rows), self._padded(numbers), _levels(looks), self._marks.copy() if marks else {})
 
     def _fold(self, index: int) -> None:
         place = self._places.get(index)
         if place is not None and place.source is not None:
             place.base = array("d", self._sum(place, self._look(place)))
+            self._note_marks(place)
             place.source.close()
             place.source, place.reader, place.pick = None, None, None
-            place.picks, place.more, place.known = [], [], 0
+            place.starts, place.levels, place.picks, place.more = [], [], [], []
 
     def _look(self, place: _Place) -> Sequence[float]:
         reader = place.reader
         if reader is None:
             return ()
         numbers = reader.look()
-        fresh = reader.series[place.known :]
-        place.known += len(fresh)
-        for seen in fresh:
-            if seen.instrument.kind is not Kind.GAUGE:
-                start = self._start(seen)
-                size = cells_of(seen.instrument)
-                if len(place.picks) < self._size:
-                    place.picks += [ZERO_AT] * (self._size - len(place.picks))
-                if place.picks[start] == ZERO_AT:
-                    place.picks[start : start + size] = range(seen.at, seen.at + size)
-                    place.pick = None
-                else:
-                    place.more.append((start, seen.at, size))
+        for seen in reader.series[len(place.starts) :]:
+            place.starts.append(-1 if seen is None else self._met(place, seen))
         return numbers
 
-    def _start(self, seen: Seen) -> int:
-        values = self._names.fold(seen.instrument, seen.values)
-        key = (seen.instrument, values)
-        start = self._starts.get(key)
-        return self._add(key) if start is None else start
+    def _met(self, place: _Place, seen: Seen) -> int:
+        """A series was seen for the first time in this sheet; the start of its row, -1 for a gauge."""
+        instrument = seen.instrument
+        if instrument.kind is Kind.GAUGE:
+            place.levels.append((instrument, self._names.fold(instrument, seen.values), seen.at))
+            return -1
+        start = self._starts.get((instrument, seen.values))
+        if start is None:
+            key = (instrument, self._names.fold(instrument, seen.values))
+            start = self._starts.get(key)
+            if start is None:
+                start = self._add(key)
+        size = cells_of(instrument)
+        place.picks += [ZERO_AT] * (self._size - len(place.picks))
+        if place.picks[start] == ZERO_AT:
+            place.picks[start : start + size] = range(seen.at, seen.at + size)
+            place.pick = None
+        else:
+            place.more.append((start, seen.at, size))
+        return start
 
     def _add(self, key: Key) -> int:
         start = self._starts[key] = self._size
@@ -174,29 +185,26 @@ class Totals:
         missing = self._size - len(numbers)
         return array("d", [*numbers, *[0.0] * missing]) if missing else numbers
 
-    def _levels(
-        self, looks: Iterable[tuple[int, SheetReader | None, Sequence[float]]]
-    ) -> dict[Instrument, dict[tuple[str, ...], float]]:
-        levels: dict[Instrument, dict[tuple[str, ...], float]] = {}
-        for index, reader, numbers in looks:
-            for seen in () if reader is None else reader.series:
-                if seen.instrument.kind is not Kind.GAUGE or math.isnan(value := numbers[seen.at]):
-                    continue
-                of = levels.setdefault(seen.instrument, {})
-                values = self._names.fold(seen.instrument, seen.values)
-                together = _TOGETHER.get(seen.instrument.together)
-                if together is None:
-                    of[*values, str(index)] = value
-                else:
-                    of[values] = together(of[values], value) if values in of else value
-        return levels
+    def _note_marks(self, place: _Place) -> None:
+        for subject, bucket, mark in () if place.reader is None else place.reader.marks():
+            start = place.starts[subject] if subject < len(place.starts) else -1
+            if start >= 0:
+                of = dict(self._marks.get(start, ()))
+                if bucket not in of or of[bucket].at <= mark.at:
+                    self._marks[start] = tuple({**of, bucket: mark}.items())
 
-    def _marks(self, readers: Iterable[SheetReader | None]) -> dict[Key, dict[int, Mark]]:
-        marks: dict[Key, dict[int, Mark]] = {}
-        for reader in readers:
-            for key, buckets in ({} if reader is None else reader.marks()).items():
-                of = marks.setdefault(key, {})
-                for bucket, mark in buckets.items():
-                    if bucket not in of or of[bucket].at < mark.at:
-                        of[bucket] = mark
-        return marks
+
+def _levels(looks: Iterable[tuple[int, _Place, Sequence[float]]]) -> dict[Instrument, dict[tuple[str, ...], float]]:
+    levels: dict[Instrument, dict[tuple[str, ...], float]] = {}
+    for index, place, numbers in looks:
+        for instrument, values, at in place.levels:
+            value = numbers[at]
+            if math.isnan(value):
+                continue
+            of = levels.setdefault(instrument, {})
+            together = _TOGETHER.get(instrument.together)
+            if together is None:
+                of[*values, str(index)] = value
+            else:
+                of[values] = together(of[values], value) if values in of else value
+    return levels
