@@ -45,7 +45,7 @@ class Taken:
         numbers: theirs.
         levels: gauges that have a value, by instrument and label values (with `shard` at the end where shards are told
             apart).
-        marks: exemplars with their buckets, by the `start` of their row, if they were asked for; of several, the newest;
+        marks: exemplars with their buckets, by the `start` of their row, if asked for: of several the newest, and
             the same object as long as nothing has changed.
     """
 
