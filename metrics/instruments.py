@@ -471,6 +471,31 @@ SHARD_RESTARTS: Final = Instrument(
     "Shards that were started again after they had died, by what ended them.",
     (_label("cause", "killed", "exit", "failed", "hang", "silent", "nonsense", "stuck"),),
 )
+SHARD_MEMORY: Final = Instrument(
+    "shard_resident_memory_bytes",
+    _G,
+    "Memory of a shard's process, without its step processes; absent where the system has no /proc.",
+    (Label("shard"),),
+)
+SHARD_CPU: Final = Instrument(
+    "shard_cpu_seconds",
+    _C,
+    "CPU time of a shard's processes, one after the other, without their step processes; absent where the system has "
+    "no /proc.",
+    (Label("shard"),),
+)
+EXPOSITION_SECONDS: Final = Instrument(
+    "exposition_seconds",
+    _G,
+    "How long it took to make the page of metrics before this one.",
+    together=Together.GREATEST,
+)
+EXPOSITION_BYTES: Final = Instrument(
+    "exposition_bytes",
+    _G,
+    "Size of the page of metrics before this one, as it was sent.",
+    together=Together.GREATEST,
+)
 
 # All.
 

@@ -12,7 +12,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
+from stepwell.actors.kit.clock import monotonic
+from stepwell.metrics.instruments import EXPOSITION_BYTES, EXPOSITION_SECONDS
 from stepwell.metrics.rendering import Page, samples_of
+from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
 
 __all__ = ["Answer", "Scrapes"]
@@ -30,10 +33,13 @@ class Answer(NamedTuple):
 
 
 class Scrapes:
-    """Pages of totals. `refresh` is called before each, to set what is only known when it is asked for."""
+    """Pages of totals. `refresh` is called before each, to set what is only known when it is asked for; `own` is one of
+    the sheets, which is told what the pages cost."""
 
-    def __init__(self, totals: Totals, refresh: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, totals: Totals, own: Sheet, refresh: Callable[[], None] = lambda: None) -> None:
         self._totals = totals
+        self._seconds = own.level(EXPOSITION_SECONDS)
+        self._bytes = own.level(EXPOSITION_BYTES)
         self._refresh = refresh
         self._lock = threading.Lock()
         self._pages = {openmetrics: Page(openmetrics) for openmetrics in (False, True)}
@@ -42,6 +48,13 @@ class Scrapes:
 
     def answer(self, accept: str = "", accept_encoding: str = "") -> Answer:
         """The page as these headers of a request want it."""
+        began = monotonic()
+        answer = self._made(accept, accept_encoding)
+        self._seconds.set(monotonic() - began)
+        self._bytes.set(len(answer.body))
+        return answer
+
+    def _made(self, accept: str, accept_encoding: str) -> Answer:
         openmetrics = "application/openmetrics-text" in accept
         page = self._pages[openmetrics]
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import mmap
 import os
@@ -120,9 +121,11 @@ class SheetFile:
         return _read(self._fd)
 
     def close(self) -> None:
-        """Remove it. Closing twice is harmless."""
+        """Remove it, unless another one has its name by now. Closing twice is harmless."""
         if self._fd >= 0:
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(self._fd), os.stat(self._path)):
+                    self._path.unlink()
             os.close(self._fd)
             self._fd = -1
 

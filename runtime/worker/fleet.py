@@ -83,7 +83,10 @@ class Fleet:
         """Whether all shards ran at the same time once."""
         self.cut_short = 0
         """Steps that a drain has cut short."""
-        metrics.watch(lambda state: sum(slot.shown == state for slot in slots))
+        metrics.watch(
+            lambda state: sum(slot.shown == state for slot in slots),
+            lambda: [(slot.index, handle.pid) for slot in slots if (handle := slot.handle) is not None],
+        )
 
     @property
     def over(self) -> bool:
@@ -248,6 +251,7 @@ class Fleet:
         slot.handle.kill()
 
     def _died(self, slot: Slot, handle: Handle) -> None:
+        self._metrics.ended(slot.index, handle.pid)
         cause = slot.end(handle.bury(), self._monotonic())
         self._totals.end(slot.index)
         if self.draining and slot.left is not None:

@@ -65,7 +65,7 @@ class Parent:
         own = Sheet.in_memory()
         totals.attach(OWN_PLACE, own.source)
         metrics = WorkerMetrics(own)
-        self._scrapes = Scrapes(totals, metrics.refresh)
+        self._scrapes = Scrapes(totals, own, metrics.refresh)
         self._aide = ParentsAide(tuple(flows), log, config, self._loop.post, totals)
         self.fleet = Fleet(self._slots, self._aide, totals, metrics, time.monotonic)
         self._aide.fleet = self.fleet

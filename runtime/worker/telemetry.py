@@ -82,7 +82,7 @@ class Telemetry:
         tell_what_runs(self._sheet)
         totals = Totals(closed_series())
         totals.attach(0, self._sheet.source)
-        scrapes = Scrapes(totals, self.refresh)
+        scrapes = Scrapes(totals, self._sheet, self.refresh)
         exposition = Exposition(scrapes, alive=self._alive, ready=self._ready, port=port, host=host)
         exposition.start()
         self._exposition = exposition

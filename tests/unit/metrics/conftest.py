@@ -103,9 +103,9 @@ def totals(sheet: Sheet) -> Totals:
 
 
 @pytest.fixture
-def scrapes(totals: Totals) -> Scrapes:
+def scrapes(totals: Totals, sheet: Sheet) -> Scrapes:
     """What is shown of it."""
-    return Scrapes(totals)
+    return Scrapes(totals, sheet)
 
 
 @pytest.fixture

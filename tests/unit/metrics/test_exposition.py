@@ -19,6 +19,10 @@ from stepwell.metrics.totals import Totals
 pytestmark = pytest.mark.threads
 
 
+def no_scrapes() -> Scrapes:
+    return Scrapes(Totals(), Sheet.in_memory())
+
+
 def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
@@ -56,7 +60,7 @@ def test_probes_answer_with_the_reason() -> None:
         raise RuntimeError("secret detail")
 
     server = Exposition(
-        Scrapes(Totals()), alive=lambda: problems["alive"], ready=lambda: problems["ready"], host="127.0.0.1"
+        no_scrapes(), alive=lambda: problems["alive"], ready=lambda: problems["ready"], host="127.0.0.1"
     )
     server.start()
     try:
@@ -67,7 +71,7 @@ def test_probes_answer_with_the_reason() -> None:
         assert ask(server.port, "/readyz")[0] == 200
     finally:
         server.stop()
-    failing = Exposition(Scrapes(Totals()), alive=broken, host="127.0.0.1")
+    failing = Exposition(no_scrapes(), alive=broken, host="127.0.0.1")
     failing.start()
     try:
         assert ask(failing.port, "/healthz")[::2] == (503, "the probe itself failed: RuntimeError\n")
@@ -79,30 +83,30 @@ def test_a_port_in_use_is_one_clear_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(StepwellError, match=rf"can't listen on 127\.0\.0\.1 port {port}: .*--metrics-port"):
-            Exposition(Scrapes(Totals()), host="127.0.0.1", port=port).start()
+            Exposition(no_scrapes(), host="127.0.0.1", port=port).start()
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("203.0.113.7", 0)])
 def test_an_address_that_is_not_ours_is_one_clear_sentence(host: str, port: int) -> None:
     with pytest.raises(StepwellError, match="can't listen on"):
-        Exposition(Scrapes(Totals()), host=host, port=port).start()
+        Exposition(no_scrapes(), host=host, port=port).start()
 
 
 def test_stop_ends_the_thread_and_frees_the_port() -> None:
-    server = Exposition(Scrapes(Totals()), host="127.0.0.1")
+    server = Exposition(no_scrapes(), host="127.0.0.1")
     server.start()
     port = server.port
     server.stop()
     server.stop()
     assert "stepwell-metrics" not in {thread.name for thread in threading.enumerate()}
     assert server.port == port
-    again = Exposition(Scrapes(Totals()), host="127.0.0.1", port=port)
+    again = Exposition(no_scrapes(), host="127.0.0.1", port=port)
     again.start()
     again.stop()
 
 
 def test_a_client_that_says_nothing_does_not_hold_up_others() -> None:
-    server = Exposition(Scrapes(Totals()), host="127.0.0.1")
+    server = Exposition(no_scrapes(), host="127.0.0.1")
     server.start()
     try:
         with socket.create_connection(("127.0.0.1", server.port)):

@@ -41,7 +41,7 @@ def own(samples: Samples) -> Samples:
 def test_a_parser_reads_of_every_instrument_what_was_counted(sheet: Sheet, totals: Totals, accept: str) -> None:
     for instrument in INSTRUMENTS:
         fill(sheet, instrument)
-    page = Scrapes(totals).answer(accept).body.decode()
+    page = Scrapes(totals, Sheet.in_memory()).answer(accept).body.decode()
     parse = parse_openmetrics if accept else parse_text
     found: Samples = {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -88,7 +88,7 @@ def test_exemplars_are_shown_to_whoever_takes_openmetrics() -> None:
     sheet.count(i.STEP_FAILURES, *PAIR, "fatal").inc(1, "order-7")
     sheet.spread(i.STEP_DURATION, *PAIR).observe(45, "order-8")
     sheet.count(i.STEP_FAILURES, *PAIR, "budget").inc(1, "x" * 128)
-    scrapes = Scrapes(totals)
+    scrapes = Scrapes(totals, Sheet.in_memory())
     families = {family.name: family for family in parse_openmetrics(scrapes.answer(OPENMETRICS).body.decode())}
     exemplars = {
         sample.labels.get("le", sample.labels.get("reason", "")): sample.exemplar
@@ -110,7 +110,7 @@ def test_odd_names_are_escaped(sheet: Sheet, totals: Totals) -> None:
         sheet.spread(i.STEP_DURATION, name, name).observe(1)
         sheet.count(i.STEP_CRASHES, name, name).inc()
     for accept, parse in (("", parse_text), (OPENMETRICS, parse_openmetrics)):
-        page = Scrapes(totals).answer(accept).body.decode()
+        page = Scrapes(totals, Sheet.in_memory()).answer(accept).body.decode()
         families = {family.name: family.samples for family in parse(page)}
         assert [sample.labels["flow"] for sample in families["stepwell_step_crashes"]] == names
         buckets = families["stepwell_step_duration_seconds"]

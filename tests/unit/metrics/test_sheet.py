@@ -103,6 +103,10 @@ def test_a_new_file_replaces_an_older_one_and_leaves_its_writer_alone(file: Shee
     straggler.count(i.HEALED_EXECUTIONS).inc()
     assert numbers_of(successor.read) == {}
     assert numbers_of(file.read) == {("stepwell_healed_executions_total",): [1]}
+    file.close()
+    assert (tmp_path / "0.sheet").exists(), "it is its successor's"
+    successor.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_stops_no_work_and_is_told(

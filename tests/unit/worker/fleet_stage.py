@@ -5,6 +5,7 @@ from __future__ import annotations
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
+from stepwell.metrics.usage import Usage
 from stepwell.metrics.worker import WorkerMetrics
 from stepwell.worker import control as c
 from stepwell.worker.fleet import Fleet
@@ -69,8 +70,9 @@ class Scene:
         self.totals = Totals()
         own = Sheet.in_memory()
         self.totals.attach(-1, own.source)
-        metrics = WorkerMetrics(own)
-        self.scrapes = Scrapes(self.totals, metrics.refresh)
+        self.usages: dict[int, Usage] = {}
+        metrics = WorkerMetrics(own, self.usages.get)
+        self.scrapes = Scrapes(self.totals, own, metrics.refresh)
         self.sheets: list[Sheet] = []
         self.slots = tuple(Slot(index, f"w/{index}") for index in range(shards))
         self.fleet = Fleet(self.slots, self, self.totals, metrics, lambda: self.now)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from unit.worker.fleet_stage import Scene
 
 from stepwell.metrics.instruments import HEALED_EXECUTIONS
+from stepwell.metrics.usage import Usage, usage_of
 from stepwell.worker import control as c
 
 HEALED = "stepwell_healed_executions_total"
@@ -51,3 +55,36 @@ def test_a_shard_that_is_mute_holds_up_no_scrape_and_is_counted(scene: Scene) ->
     scene.now += 30.0
     assert scene.metric(HEALED) == 3
     assert scene.process(0).told == []
+
+
+def test_what_shards_use_is_shown_as_long_as_they_live_and_their_time_adds_up(scene: Scene) -> None:
+    def seen() -> tuple[float | None, float | None]:
+        return (
+            scene.metric("stepwell_shard_cpu_seconds_total", shard="0"),
+            scene.metric("stepwell_shard_resident_memory_bytes", shard="0"),
+        )
+
+    assert seen() == (None, None), "no /proc"
+    scene.usages[100] = Usage("100 7", 1.5, 50_000)
+    assert seen() == (1.5, 50_000)
+    scene.usages[100] = Usage("100 7", 2.0, 0)
+    scene.falls(0)
+    assert seen() == (2.0, None)
+    scene.slots[0].handle = scene.processes[0]  # a scrape that began before
+    assert seen() == (2.0, None)
+    scene.slots[0].handle = None
+    scene.fleet.examined(0, scene.slots[0].life, named=False)
+    scene.later(0.5)
+    scene.comes_up(0)
+    scene.usages[scene.process(0).pid] = Usage("102 8", 0.25, 60_000)
+    assert seen() == (2.25, 60_000)
+    assert scene.metric("stepwell_shard_cpu_seconds_total", shard="1") is None
+
+
+def test_linux_tells_what_a_process_uses() -> None:
+    usage = usage_of(os.getpid())
+    assert usage_of(-1) is None
+    if Path("/proc/self/stat").exists():
+        assert usage is not None
+        assert usage.resident_bytes > 1 << 20
+        assert 0 <= usage.cpu_seconds < 1e6
