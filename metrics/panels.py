@@ -520,6 +520,39 @@ RUNTIME: Final = Row(
             ),
         ),
         Panel(
+            "Memory of shards",
+            "By worker and shard, without their step processes.",
+            (
+                Query(
+                    "sum by (instance, shard) (stepwell_shard_resident_memory_bytes{WORKER})",
+                    "{{instance}} {{shard}}",
+                ),
+            ),
+            unit="bytes",
+        ),
+        Panel(
+            "Cores that shards use",
+            "By worker and shard; 1: its actors can't do more.",
+            (
+                Query(
+                    "sum by (instance, shard) (rate(stepwell_shard_cpu_seconds_total{WORKER}[$__rate_interval]))",
+                    "{{instance}} {{shard}}",
+                ),
+            ),
+        ),
+        Panel(
+            "What a page of metrics takes",
+            "To make the one before the last, by worker. No shard waits for it.",
+            (Query("max by (instance) (stepwell_exposition_seconds{WORKER})", "{{instance}}"),),
+            unit="s",
+        ),
+        Panel(
+            "Size of a page of metrics",
+            "As it was sent, by worker.",
+            (Query("max by (instance) (stepwell_exposition_bytes{WORKER})", "{{instance}}"),),
+            unit="bytes",
+        ),
+        Panel(
             "Redis errors",
             "Since the point before, by kind.",
             (_recent("stepwell_redis_errors_total", "{{kind}}", "kind"),),
