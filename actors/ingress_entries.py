@@ -83,7 +83,10 @@ def _start(fields: Mapping[str, bytes], derived: str) -> Start:
             f"the input of flow {flow} must be a JSON object with the names of its parameters,"
             f" got {type(value).__name__}"
         )
-    started = prepare(flow, value, given, lambda: derived)
+    attributes = _json(fields, "attributes", None)
+    if attributes is not None and not isinstance(attributes, dict):
+        raise NotTaken(f"the attributes must be a JSON object, got {type(attributes).__name__}")
+    started = prepare(flow, value, given, lambda: derived, attributes)
     input_hash(started.flow, started.input)
     trace = fields.get("traceparent", b"").decode(errors="replace")
     if read_traceparent(trace) is None:

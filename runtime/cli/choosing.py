@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,6 +20,7 @@ __all__ = ["ALL_MAX", "Agreed", "Choice", "DryRun", "OfFlow", "OfStatus", "SomeI
 
 ALL_MAX: Final = 100_000
 """More are not taken at once; those that are left are found by the next run."""
+PAGE: Final = 1000
 
 SomeIds = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="The executions' ids.", show_default=False)
@@ -67,8 +68,19 @@ def find(client: Client, choice: Choice) -> list[str]:
         return list(dict.fromkeys(choice.ids))
     found: list[tuple[int, str]] = []
     for status in (choice.status,) if choice.status is not None else choice.statuses:
-        found += [(each["updated_at"] or 0, each["id"]) for each in client.list(status, choice.flow, ALL_MAX)]
+        found += _all(client, status, choice.flow)
     return list(dict.fromkeys(execution_id for _, execution_id in sorted(found)))[:ALL_MAX]
+
+
+def _all(client: Client, status: str, flow: str | None) -> Iterator[tuple[int, str]]:
+    """When each was written last, and its id."""
+    cursor: str | None = None
+    for _ in range(ALL_MAX // PAGE):
+        page = client.list(status, flow, PAGE, cursor=cursor)
+        yield from ((each["updated_at"] or 0, each["id"]) for each in page)
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 def agree(own: Session, verb: str, choice: Choice, count: int, yes: bool) -> bool:

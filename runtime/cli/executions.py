@@ -19,12 +19,26 @@ from stepwell.core.status import ERROR, PARKED, STATUSES, TERMINAL
 if TYPE_CHECKING:
     from stepwell.client import Client
 
-__all__ = ["ExecutionId", "add_to", "cancel", "read_json", "result", "retry", "signal", "start"]
+__all__ = [
+    "ExecutionId",
+    "add_to",
+    "cancel",
+    "read_attributes",
+    "read_json",
+    "result",
+    "retry",
+    "signal",
+    "start",
+]
 
 ExecutionId = Annotated[str, typer.Argument(metavar="ID", help="The execution's id.")]
 Timeout = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", help="Wait no longer than this; then exit with 2.", min=0.0),
+]
+Attr = Annotated[
+    list[str] | None,
+    typer.Option("--attr", metavar="NAME=VALUE", help="An attribute by which it is found; may be given several times."),
 ]
 UNFINISHED = [each for each in STATUSES if each not in TERMINAL]
 _BIGGEST_FILE = 64 * 1024 * 1024
@@ -34,7 +48,8 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     app.command(
         epilog='Examples:\n\nstepwell start checkout --input \'{"order": "A1"}\' --id A1\n\n'
-        "stepwell start checkout --input @order.json --wait --timeout 60"
+        "stepwell start checkout --input @order.json --wait --timeout 60\n\n"
+        "stepwell start checkout --attr customer=c7 --attr plan=pro"
     )(start)
     app.command(epilog="Example:\n\nstepwell result A1 --timeout 60")(result)
     app.command(
@@ -62,6 +77,7 @@ def start(
         str | None,
         typer.Option("--id", metavar="ID", help="Id of the execution; the same start again finds the same execution."),
     ] = None,
+    attr: Attr = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the result.")] = False,
     timeout: Timeout = None,
     unchecked: Annotated[
@@ -80,7 +96,7 @@ def start(
     if timeout is not None and not wait:
         raise UsageError("--timeout says how long --wait may take: give both or none")
     with open_client(redis, data, new=True) as client:
-        execution_id = client.start(flow, given, id, unchecked=unchecked)
+        execution_id = client.start(flow, given, id, attributes=read_attributes(attr), unchecked=unchecked)
         if not client.workers():
             own.remark(f"execution {execution_id} is queued; {NO_WORKER}")
         if not wait:
@@ -166,6 +182,17 @@ def signal(
     value = None if payload is None else read_json("--payload", payload)
     with open_client(redis, data) as client:
         tell(session(context), "signal", id, client.signal(id, name, value))
+
+
+def read_attributes(given: list[str] | None) -> dict[str, str] | None:
+    """What `--attr` options say. Raises UsageError for one without a `=`, or a name that is given twice."""
+    found: dict[str, str] = {}
+    for each in given or ():
+        name, sign, value = each.partition("=")
+        if not sign or name in found:
+            raise UsageError(f"--attr takes NAME=VALUE, each name once, got {name!r:.60}{'' if sign else ' alone'}")
+        found[name] = value
+    return found or None
 
 
 def read_json(option: str, text: str) -> object:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from stepwell.cli.executions import ExecutionId
-from stepwell.cli.session import Data, Json, Redis, Verbose, columns, open_client, session
+from stepwell.cli.executions import ExecutionId, read_attributes
+from stepwell.cli.session import Data, Json, Line, Redis, Verbose, columns, cut, open_client, session
 from stepwell.cli.timeline import duration, timeline, utc
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.status import TERMINAL
 
+if TYPE_CHECKING:
+    from stepwell.client.listing import Page
+
 __all__ = ["Limit", "add_to", "listing", "show"]
 
+ERROR_WIDTH: Final = 40
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Show at most so many.", min=1)]
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     app.command(epilog="Examples:\n\nstepwell show A1\n\nstepwell show A1 --json | jq .error")(show)
-    app.command(name="list", epilog="Examples:\n\nstepwell list\n\nstepwell list --status error --flow checkout")(
-        listing
-    )
+    app.command(
+        name="list",
+        epilog="Examples:\n\nstepwell list\n\nstepwell list --status error --flow checkout --since '2h ago'\n\n"
+        "stepwell list --attr customer=c7 --error CardDeclined",
+    )(listing)
 
 
 def show(
@@ -53,34 +59,72 @@ def listing(
         str | None, typer.Option("--status", metavar="S", help="Only those of this status, such as error or waiting.")
     ] = None,
     flow: Annotated[str | None, typer.Option("--flow", metavar="NAME", help="Only those of this flow.")] = None,
+    error: Annotated[
+        str | None,
+        typer.Option("--error", metavar="TYPE", help="Only those in error, or parked, for it, such as ValueError."),
+    ] = None,
+    attr: Annotated[
+        list[str] | None,
+        typer.Option("--attr", metavar="NAME=VALUE", help="Only those with it; may be given several times."),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Only from then on: '2h ago', '1h30m', or ISO 8601 (UTC)."),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only up to then.")] = None,
     limit: Limit = 100,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", metavar="C", help="Go on where the page before ended; same options.")
+    ] = None,
     redis: Redis = None,
     data: Data = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """List executions, those first that reached their status last."""
+    """List executions: the latest first, by when they ended or were parked, or else were started."""
     own = session(context)
+    given = read_attributes(attr)
     with open_client(redis, data) as client:
-        found = client.list(status, flow, limit)
+        found = client.list(status, flow, limit, error=error, attributes=given, since=since, until=until, cursor=cursor)
         idle = any(each["status"] not in TERMINAL for each in found) and not client.workers()
     if own.json:
-        own.answer_json(found)
+        own.answer_json({"executions": found, "cursor": found.cursor, "looked": found.looked})
         return
-    if not found:
-        wanted = " ".join(
-            word for word in (f"of status {status}" if status else "", f"of flow {flow}" if flow else "") if word
-        )
-        own.remark(f"there is no execution {wanted}".rstrip())
-        return
-    now = int(time.time() * 1000)
-    rows = [["ID", "STATUS", "CREATED", "CHANGED", "FLOW"]]
-    rows += [[e["id"], e["status"], utc(e["created_at"]), _ago(now, e["updated_at"]), e["flow"]] for e in found]
-    own.answer_lines(columns(rows, own.text_width))
-    if len(found) == limit:
-        own.remark(f"the first {limit}; --limit shows more")
+    if found:
+        own.answer_lines(_table(found, int(time.time() * 1000), own.text_width))
+    elif found.cursor is None and cursor is None:
+        own.remark(f"there is no execution {_wanted(status, flow, error, given, since, until)}".rstrip())
+    elif found.cursor is None:
+        own.remark("there are no more")
+    if found.cursor is not None:
+        own.remark(f"looked at {found.looked:,}, found {len(found):,}; go on with --cursor {found.cursor}")
     if idle:
         own.remark(NO_WORKER)
+
+
+def _wanted(
+    status: str | None,
+    flow: str | None,
+    error: str | None,
+    attributes: dict[str, str] | None,
+    since: str | None,
+    until: str | None,
+) -> str:
+    """The options in words."""
+    pairs = " and ".join(f"{name}={value}" for name, value in (attributes or {}).items())
+    said = {"of status": status, "of flow": flow, "with": pairs, "for": error, "since": since, "until": until}
+    return " ".join(f"{word} {value}" for word, value in said.items() if value)
+
+
+def _table(found: Page, now: int, width: int) -> list[Line]:
+    """A row for each; the error's column only where there is one."""
+    failed = any(each["error"] for each in found)
+    rows = [["ID", "STATUS", "CREATED", "CHANGED", *(["ERROR"] if failed else []), "FLOW"]]
+    for each in found:
+        error = [cut(each["error"] or "", ERROR_WIDTH)] if failed else []
+        changed = _ago(now, each["updated_at"])
+        rows.append([each["id"], each["status"], utc(each["created_at"]), changed, *error, each["flow"]])
+    return columns(rows, width)
 
 
 def _ago(now: int, then: int | None) -> str:

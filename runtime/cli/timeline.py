@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from stepwell.cli.session import Line, cut
 from stepwell.core.advice import to_do
+from stepwell.core.attributes import text_of
 from stepwell.metrics.formatting import utc_ms
 
 __all__ = ["Axis", "Row", "compact", "delay", "duration", "timeline", "utc"]
@@ -110,6 +111,9 @@ def _head(view: Shown, now: int, width: int) -> Iterator[Line]:
         since = f"ended after {duration(ended - created)}" if ended else f"{duration(max(0, now - created))} ago"
         winding = ", being cancelled" if view.get("cancelling") and not ended else ""
         yield [(f"created {utc(created)}, {since}{winding}, revision {view['rev']}", "dim")]
+    if view.get("attributes"):
+        given = " ".join(f"{name}={text_of(value)}" for name, value in view["attributes"].items())
+        yield [("found by", "dim"), (f" {cut(given, max(12, width - 9))}", "")]
     if view["input"] is not None:
         yield [("input   ", "dim"), (cut(compact(view["input"]), max(12, width - 8)), "")]
     if view.get("unreadable"):

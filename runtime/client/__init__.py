@@ -5,5 +5,6 @@ from __future__ import annotations
 from stepwell.client.async_client import AsyncClient
 from stepwell.client.client import Client
 from stepwell.client.commanding import CommandResult
+from stepwell.client.listing import Page
 
-__all__ = ["AsyncClient", "Client", "CommandResult"]
+__all__ = ["AsyncClient", "Client", "CommandResult", "Page"]

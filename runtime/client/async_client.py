@@ -13,10 +13,12 @@ from stepwell.actors.kit.clock import SystemClock
 from stepwell.client.address import Place, promised, resolve
 from stepwell.client.async_wire import AsyncWire
 from stepwell.client.commanding import CommandResult
+from stepwell.client.listing import Page
 from stepwell.client.reading import Dicts
 from stepwell.client.talk import Talk
 from stepwell.client.waiting import Json
 from stepwell.core.clock import Clock
+from stepwell.core.moments import Moment
 from stepwell.core.overview import Overview
 from stepwell.core.redact import redact_url
 from stepwell.flow.definitions import FlowLike
@@ -57,10 +59,11 @@ class AsyncClient:
         input: Mapping[str, object] | None = None,
         execution_id: str | None = None,
         *,
+        attributes: Mapping[str, object] | None = None,
         unchecked: bool = False,
     ) -> str:
         """Start an execution and return its id; see `Client.start`."""
-        return await self._wire.run(self._talk.start(flow, input, execution_id, unchecked))
+        return await self._wire.run(self._talk.start(flow, input, execution_id, unchecked, attributes))
 
     async def result(self, execution_id: str, timeout: float | None = None) -> Json:
         """Wait for the end of an execution and return its result; see `Client.result`."""
@@ -70,9 +73,23 @@ class AsyncClient:
         """All that is known about an execution; see `Client.describe`."""
         return await self._wire.run(self._talk.describe(execution_id))
 
-    async def list(self, status: str | None = None, flow: str | None = None, limit: int = 100) -> Dicts:
-        """Executions, those first that reached their status last; see `Client.list`."""
-        return await self._wire.run(self._talk.list(status, flow, limit))
+    async def list(
+        self,
+        status: str | None = None,
+        flow: str | None = None,
+        limit: int = 100,
+        *,
+        error: str | None = None,
+        attributes: Mapping[str, object] | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        cursor: str | None = None,
+    ) -> Page:
+        """Executions, the latest first, page by page; see `Client.list`."""
+        found = self._talk.list(
+            status, flow, limit, error=error, attributes=attributes, since=since, until=until, cursor=cursor
+        )
+        return await self._wire.run(found)
 
     async def retry(self, execution_id: str, timeout: float | None = 10.0) -> CommandResult:
         """Bring a failed or parked execution back, or end current backoffs now; see `Client.retry`."""

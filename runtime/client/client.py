@@ -12,11 +12,13 @@ import redis
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.client.address import Place, promised, resolve
 from stepwell.client.commanding import CommandResult
+from stepwell.client.listing import Page
 from stepwell.client.reading import Dicts
 from stepwell.client.talk import Talk
 from stepwell.client.waiting import Json
 from stepwell.client.wire import Wire
 from stepwell.core.clock import Clock
+from stepwell.core.moments import Moment
 from stepwell.core.overview import Overview
 from stepwell.core.redact import redact_url
 from stepwell.flow.definitions import FlowLike
@@ -72,6 +74,7 @@ class Client:
         input: Mapping[str, object] | None = None,
         execution_id: str | None = None,
         *,
+        attributes: Mapping[str, object] | None = None,
         unchecked: bool = False,
     ) -> str:
         """Start an execution and return its id. Without a worker it is queued until there is one.
@@ -83,15 +86,19 @@ class Client:
             flow: a `@flow` function, or its name.
             input: the keyword arguments of the flow function, as a JSON object.
             execution_id: 1 to 128 letters, digits or `_.:@-`; a new one by default.
+            attributes: words by which it is found again, such as `{"customer": "c7"}`: up to 16 texts (256 bytes),
+                numbers or truth values. Everybody who may look sees them: no secrets. A start that is repeated
+                changes none.
             unchecked: do not ask living workers whether they know the flow and its parameters.
 
         Raises:
             ExecutionExists: the id is taken by an execution of another flow or input.
             UnknownFlow: workers live, but none of them knows the flow.
             InvalidInput: the input does not fit the flow's parameters.
-            InvalidName: the id or the flow's name has odd characters.
+            InvalidName: the id, or the name of the flow or of an attribute, has odd characters.
+            UsageError: an attribute is none.
         """
-        return self._wire.run(self._talk.start(flow, input, execution_id, unchecked))
+        return self._wire.run(self._talk.start(flow, input, execution_id, unchecked, attributes))
 
     def result(self, execution_id: str, timeout: float | None = None) -> Json:
         """Wait for the end of an execution and return its result as plain JSON values.
@@ -115,12 +122,40 @@ class Client:
         """
         return self._wire.run(self._talk.describe(execution_id))
 
-    def list(self, status: str | None = None, flow: str | None = None, limit: int = 100) -> Dicts:
-        """Executions, those first that reached their status last: `id flow status created_at updated_at` (ms).
+    def list(
+        self,
+        status: str | None = None,
+        flow: str | None = None,
+        limit: int = 100,
+        *,
+        error: str | None = None,
+        attributes: Mapping[str, object] | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        cursor: str | None = None,
+    ) -> Page:
+        """Executions: `id flow status created_at updated_at attributes error` (its type, or None), times in ms.
 
-        Raises UsageError for a status that there is not.
+        The latest come first, by when they ended or were parked, and what has not by when it was started. The list has
+        a `cursor`: given with the same arguments it brings the next page. It may be there though fewer than `limit`
+        were found: where few of very many fit, a page looks at 3,000 of them and comes back.
+
+        Args:
+            status: only those of this status.
+            flow: only those of this flow.
+            limit: how many at most.
+            error: only those that are in error, or parked, for this type of error.
+            attributes: only those with all of these attributes; values are compared as text.
+            since: only those from then on: `"2h ago"`, `"2026-11-29T10:00Z"`, a datetime, or a timedelta ago.
+            until: only those up to then.
+            cursor: where the page before ended.
+
+        Raises UsageError for a status that there is not, a time that is none, or the cursor of another listing.
         """
-        return self._wire.run(self._talk.list(status, flow, limit))
+        found = self._talk.list(
+            status, flow, limit, error=error, attributes=attributes, since=since, until=until, cursor=cursor
+        )
+        return self._wire.run(found)
 
     def retry(self, execution_id: str, timeout: float | None = 10.0) -> CommandResult:
         """Bring a failed execution back with the same keys, un-park a parked one, or end current backoffs now.

@@ -87,6 +87,10 @@ class NamespaceView:
         self._facts = facts
         return facts
 
+    def time_ms(self) -> int:
+        """The namespace's time now, by the facts that were read last; 0 where there were none."""
+        return 0 if self._facts is None else self.now_ms(self._facts)
+
     def now_ms(self, facts: Facts) -> int:
         """The namespace's time now, as far as these facts tell."""
         return facts.server_ms + int((self._clock.monotonic() - facts.at) * 1000)

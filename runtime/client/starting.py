@@ -11,6 +11,7 @@ from typing import TypeAlias
 from stepwell.client.facts import NamespaceView, Worker
 from stepwell.client.moves import Conversation, ask
 from stepwell.core import codec
+from stepwell.core.attributes import Attributes, check_attributes
 from stepwell.core.errors import ExecutionExists, InvalidInput, UnknownFlow, UsageError
 from stepwell.core.names import check_execution_id, check_name
 from stepwell.core.records import Meta, decode_meta, encode
@@ -39,6 +40,7 @@ class Start:
     declared: bool
     trace: str = ""
     trace_state: str = ""
+    attributes: Attributes | None = None
 
 
 def prepare(
@@ -46,16 +48,18 @@ def prepare(
     input: Mapping[str, object] | None,
     execution_id: str | None,
     new_id: Callable[[], str],
+    attributes: Mapping[str, object] | None = None,
 ) -> Start:
     """Check what can be checked without asking anybody. Raises UsageError (InvalidName, InvalidInput)."""
+    found_by = check_attributes(attributes)
     chosen = new_id() if execution_id is None else check_execution_id(execution_id)
     trace, trace_state = parent_of_start()
     if isinstance(flow, str):
         name = check_name("flow", flow)
-        return Start(chosen, name, encode_input(name, input), False, trace, trace_state)
+        return Start(chosen, name, encode_input(name, input), False, trace, trace_state, found_by)
     if not isinstance(flow, Flow):
         raise UsageError(f"expected a flow's name or a function made with @flow, got {flow!r:.200}")
-    return Start(chosen, flow.name, flow.input.encode(input), True, trace, trace_state)
+    return Start(chosen, flow.name, flow.input.encode(input), True, trace, trace_state, found_by)
 
 
 def input_hash(flow: str, raw: bytes) -> str:
@@ -86,9 +90,10 @@ def start(view: NamespaceView, wanted: Start, unchecked: bool) -> Conversation[s
 def creation(wanted: Start, now_ms: int) -> Create:
     """The request that makes the execution where there is none of its id."""
     hashed = input_hash(wanted.flow, wanted.input)
-    meta = Meta(wanted.flow, now_ms, hashed, trace=wanted.trace, trace_state=wanted.trace_state)
+    attributes = wanted.attributes
+    meta = Meta(wanted.flow, now_ms, hashed, trace=wanted.trace, trace_state=wanted.trace_state, attributes=attributes)
     fields = [("meta", encode(meta)), ("input", wanted.input)]
-    return Create(wanted.execution_id, wanted.flow, hashed, now_ms, fields)
+    return Create(wanted.execution_id, wanted.flow, hashed, now_ms, fields, attributes=attributes)
 
 
 def taken(wanted: Start, hashed: str, flow: str, there: str) -> str:

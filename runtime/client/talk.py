@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stepwell.client import commanding, letters, overview, reading, starting, waiting
+from stepwell.client import commanding, letters, listing, overview, reading, starting, waiting
 from stepwell.client.commanding import CommandResult
 from stepwell.client.facts import NamespaceView
 from stepwell.client.following import Following
@@ -12,6 +12,7 @@ from stepwell.client.ids import new_ids
 from stepwell.client.moves import Conversation
 from stepwell.client.waiting import Json
 from stepwell.core.clock import Clock
+from stepwell.core.moments import Moment
 from stepwell.core.overview import Overview
 from stepwell.flow.definitions import FlowLike
 from stepwell.store.durability import Durability
@@ -35,10 +36,16 @@ class Talk:
         self._new_id = new_id or new_ids(clock)
 
     def start(
-        self, flow: str | FlowLike, input: Mapping[str, object] | None, execution_id: str | None, unchecked: bool
+        self,
+        flow: str | FlowLike,
+        input: Mapping[str, object] | None,
+        execution_id: str | None,
+        unchecked: bool,
+        attributes: Mapping[str, object] | None = None,
     ) -> Conversation[str]:
         """Client.start."""
-        return starting.start(self.view, starting.prepare(flow, input, execution_id, self._new_id), unchecked)
+        start = starting.prepare(flow, input, execution_id, self._new_id, attributes)
+        return starting.start(self.view, start, unchecked)
 
     def result(self, execution_id: str, timeout: float | None) -> Conversation[Json]:
         """Client.result."""
@@ -48,9 +55,21 @@ class Talk:
         """Client.describe."""
         return reading.describe(self.view, execution_id)
 
-    def list(self, status: str | None, flow: str | None, limit: int) -> Conversation[reading.Dicts]:
+    def list(
+        self,
+        status: str | None,
+        flow: str | None,
+        limit: int,
+        *,
+        error: str | None = None,
+        attributes: Mapping[str, object] | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        cursor: str | None = None,
+    ) -> Conversation[listing.Page]:
         """Client.list."""
-        return reading.listing(self.view, status, flow, limit)
+        looked_for = listing.wanted(status, flow, error, attributes)
+        return listing.listing(self.view, looked_for, limit, since, until, cursor)
 
     def retry(self, execution_id: str, timeout: float | None) -> Conversation[CommandResult]:
         """Client.retry."""

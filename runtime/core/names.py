@@ -24,8 +24,9 @@ def check_name(kind: str, name: str) -> str:
         InvalidName: empty, too long, odd characters, `.digit`, or a word that paths reserve.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or _DOT_DIGIT.search(name):
+        an = "an" if kind[:1] in "aeiou" else "a"
         raise InvalidName(
-            f"expected a {kind} name of 1 to 100 letters, digits, '_', '-' or '.' (starting with a letter or '_',"
+            f"expected {an} {kind} name of 1 to 100 letters, digits, '_', '-' or '.' (starting with a letter or '_',"
             f" no digit after a dot), got {name!r}: choose another name"
         )
     if kind == "step" and name in RESERVED:

@@ -35,6 +35,7 @@ def view(execution_id: str, fields: Mapping[str, bytes]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "id": execution_id,
         "flow": meta.flow or row.text("flow"),
+        "attributes": meta.attributes or {},
         "status": row.text("status") or QUEUED,
         "input": row.one("input", codec.decode_foreign),
         "result": row.one("result", codec.decode_foreign),

@@ -12,11 +12,11 @@ from stepwell.store import letters, queries
 from stepwell.store.keys import Keys
 from stepwell.store.letters import Letter
 from stepwell.store.link import Link, StoreRefused
-from stepwell.store.queries import Cursor, Listed, Outcome, Query
+from stepwell.store.queries import Outcome, Query
 from stepwell.store.requests import Broken, Create, Created, Exists, Refused
 from stepwell.store.scripts import Scripts
 
-__all__ = ["Catalog", "Cursor", "Letter", "Listed", "Outcome"]
+__all__ = ["Catalog", "Letter", "Outcome"]
 
 T = TypeVar("T")
 
@@ -53,10 +53,6 @@ class Catalog:
     def outcome(self, partition: int, command_id: str) -> Outcome | None:
         """How a command ended; None while it waits, and again an hour after it ended."""
         return self._ask(queries.outcome(self._keys, partition, command_id))
-
-    def listed(self, status: str, limit: int, before: Cursor | None = None) -> list[Listed]:
-        """Executions of one status, newest first, over all partitions; the last one is the cursor to the next page."""
-        return self._ask(queries.listed(self._keys, [status], limit, before))
 
     def dead(self, limit: int) -> list[Letter]:
         """The newest dead letters of the ingress and all partitions, newest first."""

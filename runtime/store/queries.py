@@ -13,20 +13,17 @@ import msgspec
 
 from stepwell.core.errors import StoreError
 from stepwell.store.keys import STATUSES, Keys
-from stepwell.store.replies import Broken, Created, Exists, fields_of, items_of, number, scored, text
+from stepwell.store.replies import Broken, Created, Exists, fields_of, items_of, number, text
 from stepwell.store.requests import Command, Create
 from stepwell.store.scripts import Scripts
 
 __all__ = [
-    "Cursor",
-    "Listed",
     "Outcome",
     "Query",
     "Raws",
     "counts",
     "create",
     "heads",
-    "listed",
     "outcome",
     "row",
     "rows",
@@ -43,16 +40,6 @@ class Query(Generic[T]):
 
     commands: Sequence[Command]
     parse: Callable[[Raws], T]
-
-
-class Listed(msgspec.Struct, frozen=True, order=True):
-    """An execution in a listing; `at_ms` is when it reached the status. As a cursor: list what is older."""
-
-    at_ms: int
-    execution_id: str
-
-
-Cursor = Listed
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -113,24 +100,6 @@ def outcome(keys: Keys, partition: int, command_id: str) -> Query[Outcome | None
         return Outcome(recorded, number(at)) if isinstance(recorded, bytes) else None
 
     return Query([["HMGET", keys.cmd(partition, command_id), "outcome", "at"]], parse)
-
-
-def listed(keys: Keys, statuses: Iterable[str], limit: int, before: Cursor | None = None) -> Query[list[Listed]]:
-    """Executions of some statuses, newest first, over all partitions; the last one is the cursor to the next page."""
-    commands: list[Command] = []
-    for index in (part.by[status] for status in statuses for part in keys.parts):
-        below = "+inf" if before is None else f"({before.at_ms}"
-        commands.append(["ZREVRANGEBYSCORE", index, below, "-inf", "WITHSCORES", "LIMIT", 0, limit])
-        if before is not None:
-            commands.append(["ZRANGEBYSCORE", index, before.at_ms, before.at_ms, "WITHSCORES"])
-
-    def parse(raws: Raws) -> list[Listed]:
-        found = [Listed(int(score), member) for raw in raws for member, score in scored(raw)]
-        if before is not None:
-            found = [each for each in found if each < before]
-        return sorted(found, reverse=True)[:limit]
-
-    return Query(commands, parse)
 
 
 def counts(keys: Keys) -> Query[dict[str, int]]:

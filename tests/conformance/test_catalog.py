@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from stepwell.store.catalog import Listed
 from stepwell.store.keys import STATUSES
 from stepwell.store.link import StoreError
 
@@ -20,23 +19,6 @@ def test_many_rows_and_some_of_their_fields_come_in_the_order_asked_for(store):
     assert [row.get("flow") for row in store.catalog.rows(["b", "missing", "a"])] == [b"flow-b", None, b"flow-a"]
     heads = store.catalog.heads(["b", "missing", "a"], ["flow", "absent"])
     assert heads == [{"flow": b"flow-b"}, {}, {"flow": b"flow-a"}]
-
-
-def test_listings_run_newest_first_over_all_partitions_and_page_without_gap_or_repeat(store):
-    expected = [Listed(store.now + n // 7, f"e{n}") for n in range(100)]
-    for each in expected:
-        store.execute(store.create(each.execution_id, now_ms=each.at_ms))
-    pages = []
-    before = None
-    while page := store.catalog.listed("queued", 9, before):
-        pages.append(page)
-        before = page[-1]
-    assert [len(page) for page in pages] == [9] * 11 + [1]
-    assert [each for page in pages for each in page] == sorted(expected, reverse=True)
-
-
-def test_a_status_without_executions_lists_none(store):
-    assert store.catalog.listed("error", 10) == []
 
 
 def test_executions_are_counted_by_status(store):

@@ -197,6 +197,9 @@ def test_the_asyncio_client_does_what_the_blocking_one_does(store, client, async
             assert await other.start("checkout", {"n": 1}, "e1") == "e1"
             assert await other.describe("e1") == client.describe("e1")
             assert await other.list("queued") == client.list("queued")
+            assert await other.start("checkout", {"n": 1}, "e2", attributes={"plan": "pro"}) == "e2"
+            page = await other.list(flow="checkout", attributes={"plan": "pro"}, since="1h ago", limit=1)
+            assert ([line["id"] for line in page], page.cursor) == (["e2"], None)
             assert ([worker["id"] for worker in await other.workers()], await other.dead_letters()) == (["w1"], [])
             with pytest.raises(UnknownExecution):
                 await other.result("e9")

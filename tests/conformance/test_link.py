@@ -21,7 +21,7 @@ from redis.retry import Retry
 
 from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.store.link import Link, LinkDown, StoreRefused
-from stepwell.store.replies import Broken, Refused, decoded, failure
+from stepwell.store.replies import Broken, Refused, decoded, failure, scored
 from stepwell.store.requests import Committed, Conflict, Created, Exists, Load, Loaded
 from stepwell.store.scripts import Scripts
 
@@ -154,7 +154,8 @@ def test_both_protocols_give_the_same_answers(store, protocol):
     assert other.row()["status"] == b"running"
     assert list(other.inbox.unfinished(partition)) == [[("e1", float("inf"))]]
     assert [entry.fields["type"] for entry in other.inbox.scan(partition, "0-0", 9)] == [b"start"]
-    assert other.catalog.listed("running", 5)[0].execution_id == "e1"
+    (raw,) = other.link.call([["ZREVRANGEBYSCORE", other.keys.by(partition, "running"), "+inf", 0, "WITHSCORES"]])
+    assert scored(raw) == [("e1", other.now)]
     assert other.catalog.outcome(partition, "cmd1").outcome == b'{"ok":true}'
     client.close()
 

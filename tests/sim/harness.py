@@ -49,6 +49,7 @@ from stepwell.actors.store_events import StoreEvent
 from stepwell.actors.supervisor import Supervisor
 from stepwell.actors.tracing import Tracing
 from stepwell.client.starting import input_hash
+from stepwell.core.attributes import Attributes
 from stepwell.core.events import Event
 from stepwell.core.formats import FORMAT
 from stepwell.core.limits import Limits
@@ -179,13 +180,18 @@ class World(Looks):
 
     # What clients do.
 
+    def attributes_of(self, execution_id: str) -> Attributes | None:
+        """What whoever starts it gives it along; a test may replace this."""
+        return None
+
     def start(self, flow: FlowLike | str, execution_id: str, trace: str = "", **given: Any) -> Reply:
         name = flow if isinstance(flow, str) else flow.name
         raw = msgspec.json.encode(given)
         now = self.clock.now_ms()
         hashed = input_hash(name, raw)
-        fields = [("meta", encode(Meta(name, now, hashed, trace=trace))), ("input", raw)]
-        (reply,) = self._link.execute([Create(execution_id, name, hashed, now, fields)])
+        attributes = self.attributes_of(execution_id)
+        fields = [("meta", encode(Meta(name, now, hashed, trace=trace, attributes=attributes))), ("input", raw)]
+        (reply,) = self._link.execute([Create(execution_id, name, hashed, now, fields, attributes=attributes)])
         return reply
 
     def send(

@@ -68,11 +68,12 @@ def all_ended(world: World) -> bool:
 def test_an_entry_starts_a_flow_and_leaves_nothing_behind(make_world: MakeWorld) -> None:
     world = make_world(echo)
     add(world, type="start", flow="echo", id="mine", input={"word": "a", "times": 2})
-    derived = add(world, type="start", flow="echo", input='  { "word" : "b" } ')
+    derived = add(world, type="start", flow="echo", input='  { "word" : "b" } ', attributes={"customer": "c7", "n": 1})
     world.shard(ingress=True)
     world.run(lambda: world.ended("mine", f"in-{derived}"))
     assert world.show("mine")["result"] == "aa"
     assert world.show(f"in-{derived}")["result"] == "b"
+    assert world.show(f"in-{derived}")["attributes"] == {"customer": "c7", "n": 1}
     assert left(world) == (0, 0)
     assert [(event.kind, event.count) for event in world.of_type(store_events.IngressTaken)] == [("start", 2)]
 
@@ -180,6 +181,9 @@ GARBAGE: list[tuple[dict[Any, Any], str]] = [
     ({"type": "start"}, "no field 'flow'"),
     ({"type": "start", "flow": ""}, "no field 'flow'"),
     ({"type": "start", "flow": "a b"}, "expected a flow name"),
+    ({"type": "start", "flow": "echo", "attributes": "[1]"}, "must be a JSON object"),
+    ({"type": "start", "flow": "echo", "attributes": '{"a b": 1}'}, "expected an attribute name"),
+    ({"type": "start", "flow": "echo", "attributes": '{"a": [1]}'}, "must be text, a number"),
     ({"type": "start", "flow": b"\xff\xfe"}, "is no text"),
     ({"type": "start", "flow": "x" * 5000}, "too long"),
     ({"type": "start", "flow": "echo", "input": "{"}, "not JSON"),

@@ -19,6 +19,7 @@ from sim.harness import ShardDied, SimShard, World
 from sim.journal import Fate, Journal, SimLink, Weather
 
 from stepwell.actors.kit.clock import SystemClock, VirtualClock
+from stepwell.core.attributes import Attributes
 from stepwell.flow.definitions import FlowLike
 from stepwell.store.inbox import InboxStore
 from stepwell.store.requests import Command
@@ -239,6 +240,11 @@ class ExploredWorld(World):
     def wall(self) -> float:
         """What the server's clock shows, in seconds."""
         return (self.clock.now_ms() + self.stepped_ms) / 1000
+
+    def attributes_of(self, execution_id: str) -> Attributes | None:
+        """Every second one has some."""
+        number = sum(execution_id.encode())
+        return {"own": execution_id, "third": number % 3, "odd": number % 4 == 1} if number % 2 else None
 
     def shard(self, **options: Any) -> ExploredShard:
         self._lives += 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stepwell.cli import executions, looking, main
-from stepwell.client import CommandResult
+from stepwell.client import CommandResult, Page
 from stepwell.core.errors import (
     CommandRefused,
     ExecutionCancelled,
@@ -85,7 +85,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def test_start_prints_the_id_and_nothing_else(run: Run) -> None:
     client = FakeClient()
     assert run(client, "start", "checkout", "--input", '{"order": "A1"}', "--id", "A1") == (0, "A1\n", "")
-    assert client.asked[0] == ("start", "checkout", {"order": "A1"}, "A1", False)
+    assert client.asked[0] == ("start", "checkout", {"order": "A1"}, "A1", None, False)
 
 
 def test_start_without_a_worker_says_so_and_succeeds(run: Run) -> None:
@@ -131,10 +131,10 @@ def test_looking_at_what_has_not_ended_says_that_no_worker_runs(run: Run, status
     shown = view(status=status)
     told = "no worker is running: start one with `stepwell run FILE`"
     assert run(FakeClient(describe=shown, workers=[]), "show", "A1")[2] == f"{told}\n"
-    assert run(FakeClient(list=[{**LISTED, "status": status}], workers=[]), "list")[2] == f"{told}\n"
+    assert run(FakeClient(list=Page([{**LISTED, "status": status}]), workers=[]), "list")[2] == f"{told}\n"
     idle = FakeClient(describe=shown, workers=[], result=1)
     assert run(idle, "result", "A1") == (0, "1\n", f"execution A1 is {status}; {told}\n")
-    busy = FakeClient(describe=shown, list=[{**LISTED, "status": status}], result=1)
+    busy = FakeClient(describe=shown, list=Page([{**LISTED, "status": status}]), result=1)
     for command in (["show", "A1"], ["list"], ["result", "A1"]):
         assert run(busy, *command)[2] == ""
 
@@ -153,7 +153,7 @@ def test_who_waits_for_what_is_parked_is_told_what_to_do_first(run: Run) -> None
 
 @pytest.mark.parametrize("status", ["completed", "error", "cancelled"])
 def test_what_has_ended_needs_no_worker(run: Run, status: str) -> None:
-    client = FakeClient(describe=view(status=status), list=[{**LISTED, "status": status}], workers=[], result=1)
+    client = FakeClient(describe=view(status=status), list=Page([{**LISTED, "status": status}]), workers=[], result=1)
     for command in (["show", "A1"], ["list"], ["result", "A1"]):
         assert run(client, *command)[2] == ""
 
@@ -161,7 +161,7 @@ def test_what_has_ended_needs_no_worker(run: Run, status: str) -> None:
 def test_unchecked_is_passed_on(run: Run) -> None:
     client = FakeClient()
     run(client, "start", "checkout", "--unchecked")
-    assert client.asked[0] == ("start", "checkout", None, None, True)
+    assert client.asked[0] == ("start", "checkout", None, None, None, True)
 
 
 def test_input_comes_from_a_file_or_from_stdin(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,23 +273,68 @@ def test_a_signal_carries_its_payload(run: Run) -> None:
     assert client.asked == [("signal", "A1", "approval", {"by": "Ada"}), ("signal", "A1", "go", None)]
 
 
-LISTED = {"id": "A1", "flow": "checkout", "status": "error", "created_at": 1_767_323_045_000, "updated_at": 0}
+LISTED = {
+    "id": "A1",
+    "flow": "checkout",
+    "status": "error",
+    "created_at": 1_767_323_045_000,
+    "updated_at": 0,
+    "attributes": {},
+    "error": None,
+}
 
 
 def test_list_is_a_table_or_json(run: Run) -> None:
-    client = FakeClient(list=[LISTED])
+    client = FakeClient(list=Page([LISTED], looked=1))
     code, out, _ = run(client, "list", "--status", "error", "--flow", "checkout", "--limit", "7")
     heading, row = out.splitlines()
     assert code == 0
     assert heading.split() == ["ID", "STATUS", "CREATED", "CHANGED", "FLOW"]
     assert row.split()[:3] == ["A1", "error", "2026-01-02T03:04:05.000Z"]
-    assert client.asked == [("list", "error", "checkout", 7)]
-    assert json.loads(run(client, "list", "--json")[1]) == [LISTED]
+    assert client.asked == [("list", "error", "checkout", 7, None, None, None, None, None)]
+    assert json.loads(run(client, "list", "--json")[1]) == {"executions": [LISTED], "cursor": None, "looked": 1}
+
+
+def test_list_passes_on_what_is_looked_for_and_says_how_to_go_on(run: Run) -> None:
+    client = FakeClient(list=Page([{**LISTED, "error": "ValueError"}], "c0ffee", 3000))
+    options = ["--error", "ValueError", "--attr", "customer=c7", "--attr", "note=a=b", "--since", "2h ago"]
+    code, out, err = run(client, "list", *options, "--until", "1h", "--cursor", "abc")
+    assert code == 0
+    given = {"customer": "c7", "note": "a=b"}
+    assert client.asked == [("list", None, None, 100, "ValueError", given, "2h ago", "1h", "abc")]
+    heading, row = out.splitlines()
+    assert heading.split()[4:] == ["ERROR", "FLOW"]
+    assert row.split()[-2:] == ["ValueError", "checkout"]
+    assert err == "looked at 3,000, found 1; go on with --cursor c0ffee\n"
+    answer = json.loads(run(client, "list", "--json")[1])
+    assert (answer["cursor"], answer["looked"], len(answer["executions"])) == ("c0ffee", 3000, 1)
 
 
 def test_an_empty_list_is_no_output_but_a_remark(run: Run) -> None:
-    assert run(FakeClient(list=[]), "list", "--status", "error") == (0, "", "there is no execution of status error\n")
-    assert run(FakeClient(list=[]), "list", "--json") == (0, "[]\n", "")
+    nothing = FakeClient(list=Page())
+    assert run(nothing, "list", "--status", "error") == (0, "", "there is no execution of status error\n")
+    asked = run(nothing, "list", "--attr", "a=1", "--attr", "b=2", "--error", "E", "--since", "1h")
+    assert asked == (0, "", "there is no execution with a=1 and b=2 for E since 1h\n")
+    assert run(nothing, "list", "--cursor", "abc") == (0, "", "there are no more\n")
+    empty = {"executions": [], "cursor": None, "looked": 0}
+    assert json.loads(run(nothing, "list", "--json")[1]) == empty
+    more = "looked at 3,000, found 0; go on with --cursor c0ffee\n"
+    assert run(FakeClient(list=Page([], "c0ffee", 3000)), "list") == (0, "", more)
+
+
+@pytest.mark.parametrize("command", [["list"], ["start", "checkout"]])
+@pytest.mark.parametrize("given", [["customer"], ["a=1", "a=2"]])
+def test_an_attribute_without_a_value_or_given_twice_is_refused(run: Run, command: list[str], given: list[str]) -> None:
+    options = [word for each in given for word in ("--attr", each)]
+    code, _, err = run(FakeClient(list=Page()), *command, *options)
+    assert code == 2
+    assert "NAME=VALUE" in err
+
+
+def test_start_passes_attributes_on_as_texts(run: Run) -> None:
+    client = FakeClient()
+    assert run(client, "start", "checkout", "--attr", "customer=c7", "--attr", "n=1")[0] == 0
+    assert client.asked[0] == ("start", "checkout", None, None, {"customer": "c7", "n": "1"}, False)
 
 
 def test_show_gives_what_describe_has_as_json(run: Run) -> None:

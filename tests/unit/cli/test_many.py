@@ -13,7 +13,7 @@ import pytest
 from stepwell.cli import choosing, executions, main
 from stepwell.cli.bulk import AT_ONCE, REASONS_MAX, Tally, do_all, progress
 from stepwell.cli.session import Session
-from stepwell.client import CommandResult
+from stepwell.client import CommandResult, Page
 from stepwell.core.errors import CommandRefused, StoreUnreachable, UnknownExecution
 
 Run = Callable[..., tuple[int, str, str]]
@@ -29,9 +29,13 @@ class FakeClient:
         self.asked: list[Any] = []
         self.sent: list[Any] = []
 
-    def list(self, status: str, flow: str | None, limit: int) -> list[dict[str, Any]]:
-        self.asked.append((status, flow, limit))
-        return [each for each in self.found if each["status"] == status]
+    def list(self, status: str, flow: str | None, limit: int, cursor: str | None) -> Page:
+        """Pages of two, so that there are several."""
+        if cursor is None:
+            self.asked.append((status, flow, limit))
+        begin = int(cursor or "0")
+        fitting = [each for each in self.found if each["status"] == status]
+        return Page(fitting[begin : begin + 2], str(begin + 2) if len(fitting) > begin + 2 else None)
 
     def workers(self) -> list[Any]:
         return [{"id": "w"}] if self.living else []
@@ -77,7 +81,7 @@ def test_several_may_be_named(run: Run) -> None:
 def test_all_that_failed_of_a_flow_are_found_the_oldest_first(run: Run) -> None:
     client = FakeClient(*FAILED, ("p1", "parked", 0))
     assert run(client, "retry", "--flow", "f", "--dry-run") == (0, "e1\ne2\ne3\n", "3 executions would be retried\n")
-    assert client.asked == [("error", "f", choosing.ALL_MAX)]
+    assert client.asked == [("error", "f", choosing.PAGE)]
     assert client.sent == []
     assert run(client, "retry", "--flow", "f", "--yes") == (0, "retried 3 executions\n", "")
     assert {execution_id for execution_id, _ in client.sent} == {"e1", "e2", "e3"}
