@@ -175,8 +175,8 @@ def _ended(event: events.ExecutionEnded, cp: Checkpoint, trace: ExecutionTrace) 
     links: tuple[int, ...] = ()
     parent = 0
     if latest is not None:
-        attributes["stepwell.execution.retries"] = len(cp.failures)
-        links = (execution_span(cp.seed, trace.before),)
+        attributes["stepwell.execution.retries"] = trace.episode
+        links = (execution_span(cp.seed, trace.episode - 1),)
         parent = execution_span(cp.seed, 0)
     elif cp.started_at is not None:
         moments = (Moment("stepwell.began", cp.started_at, NOTHING),)

@@ -11,6 +11,7 @@ import logging
 import threading
 from typing import Final, Protocol, cast
 
+from msgspec.structs import replace
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -203,7 +204,9 @@ def traces_of(setup: TraceSetup) -> Traces:
     if has_provider():
         provider = trace.get_tracer_provider()
         assert isinstance(provider, TracerProvider)
-        traces = Traces(provider, setup)
+        traces = Traces(provider, replace(setup, exports=False))
+    elif not setup.exports:
+        traces = Traces(TracerProvider(shutdown_on_exit=False), setup)  # what is active in bodies goes along, at least
     else:
         provider = provider_of(setup)
         trace.set_tracer_provider(provider)  # what steps instrument goes the same way

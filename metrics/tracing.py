@@ -24,10 +24,12 @@ HOW_TO_INSTALL: Final = "pip install 'stepwell[otel]'"
 
 
 class TraceSetup(msgspec.Struct, frozen=True):
-    """How a process traces: `shard` is whose spans they are, `worker` whose shard that is."""
+    """How a process traces: `shard` is whose spans they are, `worker` whose shard that is. `exports`: by the variables,
+    where the process has no tracer provider of its own; else it exports nothing then."""
 
     worker: str
     shard: str
+    exports: bool = True
 
 
 def open_tracing(setup: TraceSetup) -> Traces:

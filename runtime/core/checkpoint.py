@@ -63,6 +63,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return self.status in TERMINAL
 
 
+def retries_of(cp: Checkpoint) -> int:
+    """How often a retry by hand brought the execution back after it had failed; the first failures may be forgotten."""
+    return max(len(cp.failures), cp.failures[-1].retry) if cp.failures else 0
+
+
 def newest_first(chain: Chain) -> Iterator[tuple[str, bytes]]:
     """The (field, value) entries of a chain, the latest first."""
     while chain is not None:

@@ -163,7 +163,8 @@ class TerminalError(msgspec.Struct, frozen=True, omit_defaults=True):
     wound: tuple[str, ...] = ()  # completed while the failure wound them up: a retry delivers their results
     compensated: bool = False  # the flow went on after the failure: retry is refused
     detail: str = ""
-    retried_at: Ms | None = None  # when a retry superseded it
+    retried_at: Ms | None = None  # when a retry by hand superseded it
+    retry: Count = 0  # and the how manieth that was
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from stepwell.core.checkpoint import Checkpoint
+from stepwell.core.checkpoint import Checkpoint, retries_of
 
 SAMPLED: Final = 1
 RANDOM: Final = 2  # the trace's id was drawn
@@ -51,25 +51,20 @@ def bounded_state(tracestate: str) -> str:
 class ExecutionTrace(msgspec.Struct, frozen=True, gc=False):
     """The trace of an execution. `caller`: the span that started it, None if nobody's.
 
-    `episode` tells what a manual retry brought back from what failed before: 0, then the time of the latest failure
-    (ms) that was retried; `before` is the episode before this one.
+    `episode` tells what a retry by hand brought back from what failed before: how many of them there were.
     """
 
     trace_id: int
     caller: SpanRef | None
     state: str
     episode: int
-    before: int
 
 
 def trace_of(cp: Checkpoint) -> ExecutionTrace:
     """The trace that an execution belongs to: its caller's, else one of its own."""
     caller = read_traceparent(cp.meta.trace) if cp.meta.trace else None
     trace_id = caller.trace_id if caller is not None else _number(b"\0trace", cp.seed, 16)
-    failures = cp.failures
-    episode = failures[-1].at if failures else 0
-    before = failures[-2].at if len(failures) > 1 else 0
-    return ExecutionTrace(trace_id, caller, cp.meta.trace_state if caller is not None else "", episode, before)
+    return ExecutionTrace(trace_id, caller, cp.meta.trace_state if caller is not None else "", retries_of(cp))
 
 
 def execution_span(seed: bytes, episode: int) -> int:

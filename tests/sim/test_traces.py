@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from sim.bodies import work
+from sim.explore.run import Exploration, _patched
+from sim.explore.schedule import draw
 from sim.harness import ShardDied, World
 from sim.reference import play, reference
 from sim.test_crashes import COMMITS
@@ -240,6 +243,36 @@ def test_a_cancelled_execution_leaves_no_orphans(world: World, collected: Collec
     world.run(lambda: world.ended("x"))
     check_tree(collected.spans)
     assert told(collected.one("execution shop"), "execution.status") == "cancelled"
+
+
+def test_what_is_parked_shows_and_a_cancel_of_it_leaves_no_orphans(world: World, collected: Collected) -> None:
+    world.shard()
+    world.start(shop, "x")
+    world.run_for(2.0)
+    world.crash()
+    world.shard(flows=())
+    world.run(lambda: world.status("x") == "parked")
+    world.cancel("x")
+    world.run(lambda: world.ended("x"))
+    check_tree(collected.spans)
+    assert told(collected.one("parked shop"), "reason") == "not deployed here"
+    assert told(collected.one("step reserve"), "step.status") == "cancelled"
+    assert told(collected.one("step reserve"), "step.attempts") == 1
+
+
+@pytest.mark.pain(42)
+@pytest.mark.parametrize("seed", [3, 105, 182, 249, 264, 302])
+def test_random_schedules_double_no_span_and_leave_no_orphans_where_nobody_dies(seed: int) -> None:
+    collected, run = Collected(), Exploration(draw(seed))
+    run.world.tracing = collected.traces
+    with contextlib.closing(run.world), _patched(run.schedule, run.world):
+        run.go()
+    spans = {(context_of(span).trace_id, id_of(span)): span for span in collected.spans}
+    assert spans
+    assert len(spans) == len(collected.spans)
+    if run.schedule.setting.gentle:
+        parents = {(context_of(span).trace_id, parent_of(span)) for span in collected.spans if parent_of(span)}
+        assert parents <= set(spans)
 
 
 @pytest.mark.pain(42)

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from system.support.collector import Collector
 from system.support.stage import Stage
 
+TESTS = Path(__file__).resolve().parents[1]
 TRACED = Path(__file__).parent / "support" / "traced.py"
 USERS = {"in a task": "loop", "in a thread": "thread", "in a process": "process"}
 
@@ -74,6 +75,29 @@ def check(collector: Collector, trace_id: str, caller: str) -> None:
     assert {span.attributes["stepwell.shard.id"] for span in spans if "stepwell.flow.name" in span.attributes} == {
         "rack-7/0"
     }
+
+
+def test_spans_go_through_the_provider_that_a_module_of_flows_has_set_up(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Collector() as collector:
+        monkeypatch.setenv("STEPWELL_TEST_SHOP", collector.url + "/pay")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+        stage.open("open")
+        worker = stage.worker(flows=TRACED.with_name("traced_own.py")).ready()
+        with stage.client() as client:
+            client.start("traced", {}, "x")
+            assert client.result("x", timeout=60) == "done"
+        worker.signal(signal.SIGTERM)
+        assert worker.finish() == 0
+        whole = collector.named("execution traced")[0]
+        assert (whole.parent, whole.resource["service.name"]) == ("", "shop")
+        by_id = {span.id: span for span in collector.spans}
+        for name, step in USERS.items():
+            if step != "process":
+                assert by_id[collector.named(name)[0].parent].name == f"attempt {step}"
+        assert collector.named("in a process") == [], "its process has not loaded the module with the provider"
+        assert "export" not in worker.err
 
 
 def test_a_worker_whose_collector_is_away_runs_and_ends_as_any_other(

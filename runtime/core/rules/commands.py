@@ -9,7 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from stepwell.core import events
-from stepwell.core.checkpoint import APPLIED_LIMIT, Chain, Checkpoint, oldest_first
+from stepwell.core.checkpoint import APPLIED_LIMIT, Chain, Checkpoint, oldest_first, retries_of
 from stepwell.core.codec import UNREADABLE
 from stepwell.core.effects import Answer, DisarmTimer, Effect, Emit, Erase, Redrive, Write
 from stepwell.core.inputs import CancelAsked, Command, Resumed, RetryAsked, SignalSent
@@ -147,7 +147,8 @@ def _retry_error(cp: Checkpoint, event: RetryAsked) -> Step:
             "the flow went on after that failure (compensated): a retry would undo what it did since;"
             " start a new execution",
         )
-    failures = (*cp.failures, replace(error, retried_at=event.now))[-FAILURES_KEPT:]
+    superseded = replace(error, retried_at=event.now, retry=retries_of(cp) + 1)
+    failures = (*cp.failures, superseded)[-FAILURES_KEPT:]
     effects: list[Effect] = [Erase("error"), Erase("ended_at"), Write("failures", encode(failures))]
     if cp.cancelling:
         effects.append(Erase("cancelling"))

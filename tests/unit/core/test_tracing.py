@@ -77,10 +77,11 @@ def test_the_trace_is_the_callers_or_one_that_derives_from_the_execution() -> No
     assert 0 < own.trace_id < 2**128
 
 
-def test_each_retry_by_hand_begins_an_episode() -> None:
-    first, second = TerminalError("E", "m", 5_000), TerminalError("E", "m", 9_000)
-    episodes = [trace_of(checkpoint(failures=failures)) for failures in ((), (first,), (first, second))]
-    assert [(each.episode, each.before) for each in episodes] == [(0, 0), (5_000, 0), (9_000, 5_000)]
+def test_each_retry_by_hand_begins_an_episode_also_when_the_first_failures_are_forgotten() -> None:
+    older = (TerminalError("E", "m", 5_000), TerminalError("E", "m", 5_000))  # of a version that did not count them
+    newer = TerminalError("E", "m", 5_000, retried_at=5_000, retry=17)
+    episodes = [trace_of(checkpoint(failures=each)).episode for each in ((), older[:1], older, (*older, newer))]
+    assert episodes == [0, 1, 2, 17]
 
 
 def test_no_two_spans_of_an_execution_have_one_id() -> None:
