@@ -14,6 +14,7 @@ from stepwell.core import codec, records
 from stepwell.core.records import STEP, Attempt, Fact, LeftOpen, Meta, OpenOp, Signal, TerminalError
 from stepwell.core.status import QUEUED, STEP_CANCELLED
 from stepwell.core.token import idempotency_key
+from stepwell.core.tracing import read_traceparent
 
 Described = OpenOp | Fact | LeftOpen
 _ELEMENT = re.compile(r"(?P<name>[^#]+?)(?:#(?P<count>[0-9]+))?(?:\.(?P<branch>[0-9]+))?")
@@ -24,7 +25,7 @@ def view(execution_id: str, fields: Mapping[str, bytes]) -> dict[str, Any]:
 
     A damaged row gives what can be read of it, and `unreadable` says what can't and why (else it is absent).
     `steps` are in order of declaration, each with its kept attempts; `waits` are sleeps and signals; `signals` came and
-    are kept, since nothing waits for them yet.
+    are kept, since nothing waits for them yet. `trace` is there if it was started within one: that one's id.
     """
     row = _Row(fields)
     meta = row.one("meta", records.decode_meta) or Meta("", 0, "")
@@ -56,6 +57,9 @@ def view(execution_id: str, fields: Mapping[str, bytes]) -> dict[str, Any]:
         "error": None if error is None else error_shown(error),
         "failures": [error_shown(failure) for failure in row.one("failures", records.decode_failures) or ()],
     }
+    caller = read_traceparent(meta.trace)
+    if caller is not None:
+        shown["trace"] = f"{caller.trace_id:032x}"
     if row.unreadable:
         shown["unreadable"] = row.unreadable
     return shown

@@ -192,10 +192,12 @@ def test_the_trace_is_that_of_the_caller_and_no_key_depends_on_it(
     whole = collected.one("execution shop")
     assert context_of(whole).trace_id == CALLERS_TRACE
     assert parent_of(whole) == CALLERS_SPAN
+    assert world.show("x")["trace"] == f"{CALLERS_TRACE:032x}"
     untraced = make_world(shop)
     untraced.shard()
     untraced.start(shop, "x")
     untraced.run(lambda: untraced.ended("x"))
+    assert "trace" not in untraced.show("x")
     keys = [run.key for run in untraced.ledger.of("x")]
     assert [run.key for run in world.ledger.of("x")] == keys
     assert {told(each, "idempotency_key") for each in collected.named("attempt reserve", "attempt ship")} <= set(keys)
