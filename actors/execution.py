@@ -244,7 +244,7 @@ class ExecutionActor(PooledActor):
             self._refuse(bell, self._why_unread())
             return
         self._mail_handled(bell.entry_id, "")
-        if bell.entry_id and machine.checkpoint.status != QUEUED:
+        if bell.entry_id and machine.checkpoint.started_at is not None:
             self._shard.observer(store_events.DuplicateSuppressed("start", self._id))
         self._busy = True if bell.entry_id else None  # whoever passed an entry on counts us as running
         now = self._now()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Final
 
-from stepwell.metrics.instruments import OTHER, PAIRS_MAX, Instrument
+from stepwell.metrics.instruments import FLOW, OTHER, PAIRS_MAX, Instrument
 
 __all__ = ["VALUE_CHARS_MAX", "Names"]
 
@@ -15,10 +16,14 @@ _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 class Names:
     """Which names from code have series of their own. Beyond `limit` sets of them (pairs of flow and step; flows) new
-    ones count as `other`; one that was let in stays. One thread at a time."""
+    ones count as `other`; one that was let in stays. One thread at a time.
 
-    def __init__(self, limit: int = PAIRS_MAX) -> None:
+    `flows`: those that there are, if that is known: any other name comes from a row, and anybody can start anything.
+    """
+
+    def __init__(self, limit: int = PAIRS_MAX, flows: Container[str] | None = None) -> None:
         self._limit = limit
+        self._flows = flows
         self._known: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
 
     def fold(self, instrument: Instrument, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -40,7 +45,8 @@ class Names:
                 open_at.append(at)
             elif values[at] not in label.values:
                 folded[at] = OTHER
-        if open_at and not self._let_in(tuple(open_names), tuple(folded[at] for at in open_at)):
+        foreign = self._flows is not None and FLOW in labels and values[labels.index(FLOW)] not in self._flows
+        if open_at and (foreign or not self._let_in(tuple(open_names), tuple(folded[at] for at in open_at))):
             for at in open_at:
                 folded[at] = OTHER
         return tuple(folded)

@@ -47,14 +47,15 @@ class _Shelf(Generic[S]):
 class Sheet:
     """What one process counts. Series are made by any thread, at their first mention, and stay.
 
-    A value outside its label's closed set counts as `other`, also names from code beyond `PAIRS_MAX`. A series is
-    either for one thread or shared: asked for both ways, it is refused.
+    A value outside its label's closed set counts as `other`, also names from code beyond `PAIRS_MAX`, and flows that
+    are none of `flows` (None: any may be one). A series is either for one thread or shared: asked for both ways, it is
+    refused.
     """
 
-    def __init__(self, segments: Segments, clock: Clock | None = None) -> None:
+    def __init__(self, segments: Segments, clock: Clock | None = None, flows: Container[str] | None = None) -> None:
         self._segments = segments
         self._clock = SystemClock() if clock is None else clock
-        self._names = Names()
+        self._names = Names(flows=flows)
         self._lock = threading.Lock()
         self._counts_lock = threading.Lock()
         self._bytes = segments.grow()
@@ -68,18 +69,18 @@ class Sheet:
         self._shared_spreads: _Shelf[SharedSpread] = _Shelf(Kind.HISTOGRAM)
 
     @classmethod
-    def open(cls, path: Path, clock: Clock | None = None) -> Self:
+    def open(cls, path: Path, clock: Clock | None = None, flows: Container[str] | None = None) -> Self:
         """The sheet that was made at `path` (`SheetFile`) for this process.
 
         Raises:
             OSError: there is none.
         """
-        return cls(FileSegments(path), clock)
+        return cls(FileSegments(path), clock, flows)
 
     @classmethod
-    def in_memory(cls, clock: Clock | None = None) -> Self:
+    def in_memory(cls, clock: Clock | None = None, flows: Container[str] | None = None) -> Self:
         """A sheet for this process alone."""
-        return cls(MemorySegments(), clock)
+        return cls(MemorySegments(), clock, flows)
 
     @property
     def source(self) -> Source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def host_shard(
     failpoints: Failpoints = NO_FAILPOINTS,
 ) -> Hosted:
     """Build a shard; see `ShardParts`."""
-    telemetry = Telemetry(sheet_of(settings))
+    telemetry = Telemetry(sheet_of(settings, {flow.name for flow in registry}))
     traces = tracing_of(settings)
     shard = RunningShard(
         ShardParts(
@@ -127,17 +127,17 @@ def tracing_of(settings: ShardSettings) -> Tracing | None:
     return traces
 
 
-def sheet_of(settings: ShardSettings) -> Sheet:
-    """Where the shard counts. Nothing that is wrong with the file keeps it from its work."""
+def sheet_of(settings: ShardSettings, flows: Container[str] | None = None) -> Sheet:
+    """Where the shard counts, by these flows. Nothing that is wrong with the file keeps it from its work."""
     if not settings.sheet:
-        return Sheet.in_memory()
+        return Sheet.in_memory(flows=flows)
     try:
-        return Sheet.open(Path(settings.sheet))
+        return Sheet.open(Path(settings.sheet), flows=flows)
     except OSError as error:
         logger.warning(
             "metrics of shard %s are not shown (%s: %s); restart the worker", settings.shard_id, settings.sheet, error
         )
-        return Sheet.in_memory()
+        return Sheet.in_memory(flows=flows)
 
 
 def box_of(settings: ShardSettings) -> BlackBox:

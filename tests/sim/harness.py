@@ -27,7 +27,7 @@ from sim.journal import Journal, Judge, Sent, SimLink, Weather
 from sim.looks import Looks
 
 from stepwell.actors import messages as m
-from stepwell.actors.bus import Bus
+from stepwell.actors.bus import Bus, Subscriber
 from stepwell.actors.dispatcher import Dispatcher
 from stepwell.actors.execution import ExecutionActor
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
@@ -109,6 +109,7 @@ class World(Looks):
         self.random = None if seed is None else random.Random(seed)
         self.hurried: set[str] = set()  # executions whose backoffs somebody may have ended by hand
         self.checks: list[Callable[[], None]] = []
+        self.counts: Callable[[SimShard], tuple[Subscriber, ...]] = lambda _shard: ()  # who counts its events, too
         self.tracing: Callable[[str], Tracing] | None = None  # who makes the spans of a shard
         self.offers: list[dict[str, Any]] = []  # heartbeats of workers elsewhere
         self.lease_ttl_ms = LONG_TTL_MS
@@ -335,7 +336,7 @@ class SimShard:
             keys=world.keys,
             secret=world.namespace.secret,
             registry=world.registry if flows is None else Registry(flows),
-            bus=Bus((world.events.append,), None if tracing is None else tracing.follow),
+            bus=Bus((world.events.append, *world.counts(self)), None if tracing is None else tracing.follow),
             trace_flags=None if tracing is None else tracing.flags,
             holdings=self.holdings,
             mirror=self.mirror,

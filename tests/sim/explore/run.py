@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sim import tally
+from sim.counting import Counting
 from sim.counts import check_all_is_over, check_shard
 from sim.explore import acts
 from sim.explore.interruptions import Interruptions
@@ -62,6 +63,7 @@ class Exploration:
         self.world.checks.append(self._check_counts)
         setting = schedule.setting
         self.interruptions = Interruptions(self.world)
+        self.counting = Counting(self.world)
         self.model = Model(exact=not setting.drifts)
         self.verbs = Verbs(
             self.world,
@@ -127,6 +129,7 @@ class Exploration:
         if not self.model.lossy:
             tally.check(self.world)
             tally.check_told_once(self.world, all_of_it=self.schedule.setting.gentle)
+            self.counting.check()
         self._check_sweeps()
         if self.schedule.setting.gentle:
             self._check_gentle()
@@ -235,13 +238,20 @@ def _patched(schedule: Schedule, world: ExploredWorld) -> Iterator[None]:
         RestartIntensity.record = record  # type: ignore[method-assign]
 
 
-def carry_out(schedule: Schedule, tell: Tell | None = None) -> Outcome:
-    """Run a schedule; whatever goes wrong is in the outcome."""
-    outcome = Outcome(schedule.seed, beats=len(schedule.beats))
+@contextmanager
+def under_way(schedule: Schedule, tell: Tell | None = None) -> Iterator[Exploration]:
+    """A run that is about to `go`."""
     with ExitStack() as stack:
         run = Exploration(schedule, tell)
         stack.callback(run.world.close)
         stack.enter_context(_patched(schedule, run.world))
+        yield run
+
+
+def carry_out(schedule: Schedule, tell: Tell | None = None) -> Outcome:
+    """Run a schedule; whatever goes wrong is in the outcome."""
+    outcome = Outcome(schedule.seed, beats=len(schedule.beats))
+    with under_way(schedule, tell) as run:
         try:
             run.go()
         except Exception as error:

@@ -224,6 +224,18 @@ def test_names_from_code_are_bounded_and_pairs_fold_together() -> None:
     assert names.fold(i.EXECUTION_DURATION, ("f",)) == ("f",)
 
 
+@pytest.mark.pain(42)
+def test_a_flow_that_is_not_here_has_no_series_of_its_own_and_takes_no_place() -> None:
+    names = Names(2, flows=frozenset({"here", "there"}))
+    for number in range(10):
+        assert names.fold(i.EXECUTION_DURATION, (f"foreign{number}",)) == ("other",)
+        assert names.fold(i.STEP_FAILURES, (f"foreign{number}", "s", "fatal")) == ("other", "other", "fatal")
+    assert names.fold(i.EXECUTION_DURATION, ("here",)) == ("here",)
+    assert names.fold(i.EXECUTION_DURATION, ("there",)) == ("there",)
+    assert names.fold(i.STEP_FAILURES, ("here", "s", "fatal")) == ("here", "s", "fatal")
+    assert names.fold(i.SHARD_RESTARTS, ("killed",)) == ("killed",)
+
+
 def test_names_are_cleaned_and_cut() -> None:
     names = Names()
     assert names.fold(i.EXECUTION_DURATION, ("a\0b\nc\ud800d",)) == ("a?b?c?d",)

@@ -1,0 +1,190 @@
+"""Every number is what rows and bodies say, whoever dies in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from sim.bodies import work
+from sim.counting import Counting
+from sim.explore.run import under_way
+from sim.explore.schedule import draw
+from sim.harness import ShardDied, World
+from sim.reference import play, reference
+from tally.rows import TOLD_BY_ROWS
+
+from stepwell import Retry, current_step, flow, step
+from stepwell.actors import store_events
+from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, FailAt
+from stepwell.core import events
+from stepwell.core.rules.facts import step_name
+from stepwell.metrics import instruments as i
+from stepwell.store.inbox import COMMAND_FORMAT, InboxStore
+
+MakeWorld = Callable[..., World]
+COMMITS = 18
+GENTLE = [seed for seed in range(300) if draw(seed).setting.gentle][:12]
+FOREIGN = 50
+
+
+@step(retry=Retry(max_attempts=3, base=1.0))
+async def slow(seconds: float) -> None:
+    if current_step().attempt == 1:
+        raise ConnectionError("at once")
+    await work(seconds)
+
+
+@flow
+async def slowly(seconds: float) -> None:
+    await slow(seconds)
+
+
+def attempts(world: World, counting: Counting, outcome: str) -> Counter[tuple[str, str]]:
+    """How many are counted as ended so, by flow and step."""
+    found: Counter[tuple[str, str]] = Counter()
+    for (flow_name, name, how), n in counting.numbers().counts.get(i.STEP_ATTEMPTS, {}).items():
+        if how == outcome:
+            found[flow_name, name] += int(n)
+    return found
+
+
+def bodies(world: World) -> Counter[tuple[str, str]]:
+    """How many began, by flow and step."""
+    flows = {name: world.show(name)["flow"] for name in {run.execution_id for run in world.ledger.runs}}
+    return Counter((flows[run.execution_id], step_name(run.path)) for run in world.ledger.runs)
+
+
+@pytest.mark.pain(20, 27, 42)
+@pytest.mark.parametrize("seed", GENTLE)
+def test_where_nobody_dies_every_body_and_every_retry_is_counted_once(seed: int) -> None:
+    with under_way(draw(seed)) as run:
+        run.go()
+        assert run.counting.check() == [], "nobody died, so all was told"
+        shown = run.counting.numbers()
+        ended = Counter[tuple[str, str]]()
+        for (flow_name, name, _), n in shown.counts.get(i.STEP_ATTEMPTS, {}).items():
+            ended[flow_name, name] += int(n)
+        assert ended == bodies(run.world)
+        assert late_starts(run.counting) == len(later_attempts(run.world))
+
+
+def later_attempts(world: World) -> set[tuple[str, str, int]]:
+    """Attempts that began and were not the first of their step."""
+    return {(run.execution_id, run.path, run.attempt) for run in world.ledger.runs if run.attempt > 1}
+
+
+def late_starts(counting: Counting) -> float:
+    found = counting.numbers().spreads.get(i.RETRY_LATENESS, {}).get(())
+    return 0 if found is None else found.count
+
+
+def die() -> None:
+    raise ShardDied
+
+
+@pytest.mark.pain(42)
+@pytest.mark.parametrize("side", [BEFORE_SEND, AFTER_REPLY])
+@pytest.mark.parametrize("number", range(1, COMMITS + 1))
+def test_a_crash_at_any_commit_costs_the_counts_of_that_commit_at_most(
+    make_world: MakeWorld, side: str, number: int
+) -> None:
+    world = make_world(reference)
+    counting = Counting(world)
+    world.parents = number % 2 == 0
+    world.shard(failpoints=FailAt(side, number, die))
+
+    def revive() -> None:
+        if not world.shards:
+            world.shard()
+
+    world.checks.append(revive)
+    play(world)
+    untold = counting.untold()
+    assert len({commit.commit_id for _, commit in untold}) <= (side == AFTER_REPLY)
+    silent = counting.check()
+    assert (silent == []) or side == AFTER_REPLY
+    assert late_starts(counting) <= sum(run.attempt > 1 for run in world.ledger.runs)
+
+
+@pytest.mark.pain(42)
+@pytest.mark.parametrize("box", ["read", "unread"])
+def test_what_is_in_flight_when_its_shard_dies_shows_as_interrupted_and_is_counted_once(
+    make_world: MakeWorld, box: str
+) -> None:
+    world = make_world(slowly, partitions=8)
+    world.parents = box == "read"
+    counting = Counting(world)
+    world.shard()
+    for number in range(20):
+        world.start(slowly, f"s{number}", seconds=1.0 if number % 2 else 100.0)
+    world.run_for(50.0)
+    in_flight = Counter(("slowly", step_name(run.path)) for run in world.ledger.runs if run.ended_ms is None)
+    assert in_flight == {("slowly", "slow"): 10}
+    before = counting.numbers()
+    world.crash()
+    assert counting.numbers() == before, "what was counted stays when its shard is gone"
+    world.shard()
+    world.run()
+    assert attempts(world, counting, "interrupted") == in_flight
+    assert counting.check() == [], "nothing was being written when it died"
+    assert late_starts(counting) == len(later_attempts(world)) == 20, "what runs again is not late once more"
+
+
+@pytest.mark.pain(12, 42)
+def test_a_commit_whose_reply_is_lost_is_counted_once(make_world: MakeWorld) -> None:
+    world = make_world(slowly)
+    counting = Counting(world)
+    world.shard()
+    world.start(slowly, "s1", seconds=1.0)
+    world.run(lambda: len(world.ledger.of("s1")) == 2)
+    world.weather.lose.add("mirror")
+    world.run()
+    assert counting.check() == []
+    assert counting.numbers().count(i.STEP_ATTEMPTS, outcome="ok") == 1
+
+
+@pytest.mark.pain(42)
+def test_flows_that_are_not_here_have_no_series_of_their_own(make_world: MakeWorld) -> None:
+    world = make_world(slowly)
+    counting = Counting(world)
+    world.shard()
+    for number in range(FOREIGN):
+        world.start(f"foreign_{number}", f"f{number}")
+    world.run(lambda: len(world.of_type(events.ExecutionParked)) == FOREIGN)
+    for number in range(FOREIGN):
+        world.cancel(f"f{number}")
+    world.run()
+    shown = counting.numbers()
+    assert shown.counts[i.EXECUTIONS_PARKED] == {("other", "not deployed here"): FOREIGN}
+    assert shown.counts[i.EXECUTIONS_ENDED] == {("other", "cancelled"): FOREIGN}
+
+
+def test_rows_tell_enough_to_find_a_fault(make_world: MakeWorld) -> None:
+    """A count too many, or one too few, is seen in each of them."""
+    world = make_world(reference)
+    counting = Counting(world)
+    world.shard()
+    world.start(reference, "ref")
+    play(world)
+    told = [event for event in world.events if isinstance(event, events.StepCompleted | events.AttemptFailed)]
+    with pytest.raises(AssertionError, match="step_attempts"):
+        counting.compare(told[:1])
+    rows = counting.tally()
+    assert all(rows.counts[each] or rows.values[each] for each in TOLD_BY_ROWS if each is not i.STEP_CRASHES)
+
+
+@pytest.mark.pain(20)
+def test_only_a_start_of_what_has_begun_is_a_repeat(make_world: MakeWorld) -> None:
+    """Not the doorbell of an execution that was parked as it was loaded."""
+    world = make_world(slowly)
+    world.shard()
+    world.start("foreign", "f1")
+    world.start(slowly, "s1", seconds=1.0)
+    world.run(lambda: world.ledger.of("s1"))
+    assert world.of_type(store_events.DuplicateSuppressed) == []
+    again = {"type": "start", "execution": "s1", "flow": slowly.name, "at": world.clock.now_ms(), "v": COMMAND_FORMAT}
+    store = InboxStore(world.client, world.keys, world.scripts)
+    store.send(world.keys.partition_of("s1"), again)
+    world.run()
+    assert world.of_type(store_events.DuplicateSuppressed) == [store_events.DuplicateSuppressed("start", "s1")]
