@@ -17,6 +17,7 @@ from benchmarks import (
     recovery,
     report,
     retry_accuracy,
+    scrape,
     shards,
     sweep,
     throughput,
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "isolation": Benchmark(isolation.run, 15),
     "sweep": Benchmark(sweep.run, 150),
     "recovery": Benchmark(recovery.run, 50),
+    "scrape": Benchmark(scrape.run, 45),
 }
 
 

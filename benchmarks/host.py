@@ -71,6 +71,10 @@ class Host:
         """Its resident memory after a garbage collection; with shards all of theirs and its own, as it is."""
         return int(self._ask("rss"))
 
+    def metrics_port(self) -> int:
+        """The port of /metrics."""
+        return int(self._ask("port"))
+
     def executions(self) -> int:
         """Executions in its memory."""
         return int(self._ask("executions"))
@@ -139,6 +143,8 @@ def _answer_for(parent: Parent, questions: TextIO, answers: TextIO) -> None:
                 _say(answers, sum(_cpu_seconds(pid) for pid in pids))
             case ["rss"]:
                 _say(answers, sum(_rss_bytes(pid) for pid in (os.getpid(), *pids)))
+            case ["port"]:
+                _say(answers, parent.metrics_port)
             case ["executions"]:
                 _say(answers, parent.metric("stepwell_executions_in_memory"))
             case _:
@@ -153,6 +159,8 @@ def _answer(worker: Worker, question: list[str]) -> object:
         case ["rss"]:
             gc.collect()
             return _rss_bytes(os.getpid())
+        case ["port"]:
+            return worker.metrics_port
         case ["executions"]:
             return worker.shard.executions
         case ["latencies", count]:

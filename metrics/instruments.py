@@ -148,7 +148,6 @@ EXECUTIONS_ENDED: Final = Instrument(
     _C,
     "Executions that ended, by terminal status.",
     (FLOW, _label("status", COMPLETED, ERROR, CANCELLED)),
-    exemplars=True,
 )
 EXECUTIONS_NOW: Final = Instrument(
     "executions",

@@ -83,49 +83,60 @@ class _Family:
         if not self._series:
             return
         parts.append(self._head)
-        numbers, marks = taken.numbers, taken.marks if self._exemplars else {}
-        histogram = self._size > 1
+        numbers, marks, size = taken.numbers, taken.marks if self._exemplars else {}, self._size
         for series in self._series:
             start = series.start
-            if histogram:
-                end = start + self._size - 1
-                values = list(accumulate(numbers[start:end]))
-                values += (values[-1], numbers[end])
-            else:
-                values = [numbers[start]]
-            of = marks.get(start)
-            parts.append(series.template % tuple(values) if of is None else series.marked(values, of))
+            now, of = numbers[start : start + size], marks.get(start)
+            if now != series.numbers or of is not series.marks:
+                series.fill(now, of)
+            parts.append(series.text)
 
 
 class _Series:
-    """The lines of one series, and its exemplars as they were shown last."""
+    """The lines of one series as they were shown last: of many, most have not changed since."""
 
-    __slots__ = ("_marks", "_texts", "start", "template")
+    __slots__ = ("_marked_template", "_template", "_texts", "marks", "numbers", "start", "text")
 
     def __init__(self, row: Row, template: str) -> None:
         self.start = row.start
-        self.template = template
-        self._marks: Marks = ()
+        self.numbers: Sequence[float] = ()
+        self.marks: Marks | None = None
+        self.text = ""
+        self._template = template
+        self._marked_template = ""
         self._texts: list[str] = []
 
-    def marked(self, values: list[float], marks: Marks) -> str:
-        """The lines with exemplars behind their numbers."""
-        if marks is not self._marks:
-            self._marks = marks
-            self._texts = ["\n"] * len(values)
-            for bucket, mark in marks:
-                self._texts[bucket] = _exemplar(mark)
+    def fill(self, numbers: Sequence[float], marks: Marks | None) -> None:
+        """Put other numbers into the lines, and exemplars behind them."""
+        self.numbers = numbers
+        if len(numbers) == 1:
+            values = list(numbers)
+        else:
+            values = list(accumulate(numbers[:-1]))
+            values += (values[-1], numbers[-1])
+        if marks is None:
+            self.text = self._template % tuple(values)
+            return
+        if marks is not self.marks:
+            self._mark(marks, len(values))
         filled: list[float | str] = [0.0] * (2 * len(values))
         filled[::2] = values
         filled[1::2] = self._texts
-        return self.template.replace("\n", "%s") % tuple(filled)
+        self.text = self._marked_template % tuple(filled)
+
+    def _mark(self, marks: Marks, lines: int) -> None:
+        self.marks = marks
+        self._marked_template = self._marked_template or self._template.replace("\n", "%s")
+        self._texts = ["\n"] * lines
+        for bucket, mark in marks.items():
+            self._texts[bucket] = _exemplar(mark)
 
 
 def _exemplar(mark: Mark) -> str:
-    if len(_EXEMPLAR_LABEL) + len(mark.execution) > EXEMPLAR_CHARS_MAX:
+    execution, value, at = mark
+    if len(execution) > EXEMPLAR_CHARS_MAX - len(_EXEMPLAR_LABEL):
         return "\n"
-    label = f'{_EXEMPLAR_LABEL}="{_escaped(mark.execution)}"'
-    return f" # {{{label}}} {_number(mark.value)} {mark.at:.3f}\n"
+    return f' # {{{_EXEMPLAR_LABEL}="{_escaped(execution)}"}} {value!r} {at:.3f}\n'
 
 
 def _gauge(instrument: Instrument, levels: Mapping[tuple[str, ...], float]) -> list[str]:

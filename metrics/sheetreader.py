@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from stepwell.metrics.instruments import Instrument
 from stepwell.metrics.sheetlayout import (
@@ -14,6 +14,7 @@ from stepwell.metrics.sheetlayout import (
     HEADER_SIZE,
     MAGIC,
     MARK,
+    MARK_SIZE,
     RECORD,
     SEGMENT_SIZE,
     SIZE,
@@ -38,8 +39,7 @@ class Seen:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """An exemplar: the execution that was counted last in a bucket (0 for a counter), with the value and the second."""
 
     execution: str
@@ -76,13 +76,13 @@ class SheetReader:
         raw, known = self._raw, self._checksums
         words = memoryview(raw)[: len(raw) // SIZE.size * SIZE.size].cast("I")
         known += [0] * (len(self._cells) - len(known))
+        unpack, size_of, crc = MARK.unpack_from, SIZE.size, zlib.crc32
         for number, (subject, bucket, at) in enumerate(self._cells):
-            checksum = words[at // SIZE.size]
-            if checksum != known[number]:
-                _, size, value, seconds, name = MARK.unpack_from(raw, at)
-                if size and zlib.crc32(memoryview(raw)[at + SIZE.size : at + MARK.size]) == checksum:
-                    known[number] = checksum
-                    yield subject, bucket, Mark(name[:size].decode(errors="replace"), value, seconds)
+            checksum = words[at // size_of]
+            if checksum != known[number] and crc(raw[at + size_of : at + MARK_SIZE]) == checksum:
+                known[number] = checksum
+                _, size, value, seconds, name = unpack(raw, at)
+                yield subject, bucket, Mark(name[:size].decode(errors="replace"), value, seconds)
 
     def _find(self) -> None:
         """Definitions that are new."""

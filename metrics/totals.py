@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 Key = tuple[Instrument, tuple[str, ...]]
-Marks = tuple[tuple[int, Mark], ...]
+Marks = Mapping[int, Mark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,9 @@ class Taken:
     marks: Mapping[int, Marks]
 
 
+FEW: Final = 100
+"""Series that are added one by one rather than as part of all."""
+
 _TOGETHER: Final[dict[Together, Callable[[float, float], float]]] = {
     Together.SUM: add,
     Together.GREATEST: max,
@@ -66,19 +69,20 @@ _TOGETHER: Final[dict[Together, Callable[[float, float], float]]] = {
 class _Place:
     """One shard's: the sum of all processes that ended there, and the sheet of the present one.
 
-    `starts` are the rows of its series (-1: of none), `levels` its gauges and where they lie. `picks` are the places of
-    the totals' numbers in the sheet, one for each; `more` are series that count for the same total as another one of
-    the sheet, as both are `other` here: start, place, size.
+    `starts` are the rows of its series (-1: of none), `levels` its gauges and where they lie. `spans` are its other
+    series: the start of a row, where its numbers lie in the sheet, how many; `more` those that count for the same row
+    as another one, as both are `other` here. `pick` takes all rows' numbers from the sheet at once.
     """
 
-    base: array[float] = field(default_factory=lambda: array("d", (0.0, 0.0)))
+    base: array[float] = field(default_factory=lambda: array("d"))
     source: Source | None = None
     reader: SheetReader | None = None
     starts: list[int] = field(default_factory=list)
     levels: list[tuple[Instrument, tuple[str, ...], int]] = field(default_factory=list)
-    picks: list[int] = field(default_factory=list)
-    pick: Callable[[Sequence[float]], tuple[float, ...]] | None = None
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     more: list[tuple[int, int, int]] = field(default_factory=list)
+    pick: Callable[[Sequence[float]], tuple[float, ...]] | None = None
+    picks: int = 0
 
 
 class Totals:
@@ -90,7 +94,7 @@ class Totals:
         self._places: dict[int, _Place] = {}
         self._rows: list[Row] = []
         self._starts: dict[Key, int] = {}
-        self._marks: dict[int, Marks] = {}
+        self._marks: dict[int, dict[int, Mark]] = {}
         # Two zeros, as `itemgetter` gives no tuple of less than two.
         self._size = 2
         for key in known:
@@ -111,14 +115,14 @@ class Totals:
     def take(self, marks: bool = False) -> Taken:
         """All numbers as they are now, and the exemplars if they are wanted."""
         with self._lock:
-            numbers: Sequence[float] = array("d", bytes(8 * self._size))
             looks = [(index, place, self._look(place)) for index, place in sorted(self._places.items())]
+            numbers = [0.0] * self._size
             for _, place, seen in looks:
-                numbers = list(map(add, self._padded(numbers), self._sum(place, seen)))
+                numbers = self._added(numbers, place, seen)
             if marks:
                 for _, place, _ in looks:
                     self._note_marks(place)
-            return Taken(tuple(self._rows), self._padded(numbers), _levels(looks), self._marks.copy() if marks else {})
+            return Taken(tuple(self._rows), numbers, _levels(looks), self._marks.copy() if marks else {})
 
     def _fold(self, index: int) -> None:
         place = self._places.get(index)
@@ -127,7 +131,7 @@ class Totals:
             self._note_marks(place)
             place.source.close()
             place.source, place.reader, place.pick = None, None, None
-            place.starts, place.levels, place.picks, place.more = [], [], [], []
+            place.starts, place.levels, place.spans, place.more = [], [], {}, []
 
     def _look(self, place: _Place) -> Sequence[float]:
         reader = place.reader
@@ -151,12 +155,11 @@ class Totals:
             if start is None:
                 start = self._add(key)
         size = cells_of(instrument)
-        place.picks += [ZERO_AT] * (self._size - len(place.picks))
-        if place.picks[start] == ZERO_AT:
-            place.picks[start : start + size] = range(seen.at, seen.at + size)
-            place.pick = None
-        else:
+        if start in place.spans:
             place.more.append((start, seen.at, size))
+        else:
+            place.spans[start] = (seen.at, size)
+            place.pick = None
         return start
 
     def _add(self, key: Key) -> int:
@@ -165,33 +168,52 @@ class Totals:
         self._size += cells_of(key[0])
         return start
 
+    def _added(self, numbers: list[float], place: _Place, seen: Sequence[float]) -> list[float]:
+        if place.base or place.more or len(place.spans) > FEW:
+            return list(map(add, numbers, self._sum(place, seen)))
+        for start, (at, size) in place.spans.items():
+            for offset in range(size):
+                numbers[start + offset] += seen[at + offset]
+        return numbers
+
     def _sum(self, place: _Place, seen: Sequence[float]) -> Iterable[float]:
         """What was ever counted there."""
-        base = self._padded(place.base)
+        missing = self._size - len(place.base)
+        if missing and place.base:
+            place.base.extend([0.0] * missing)
         if place.reader is None:
-            return base
-        if place.pick is None or len(place.picks) < self._size:
-            place.picks += [ZERO_AT] * (self._size - len(place.picks))
-            place.pick = itemgetter(*place.picks)
-        numbers = map(add, base, place.pick(seen))
+            return place.base or [0.0] * self._size
+        numbers: Iterable[float] = self._pick(place)(seen)
+        if place.base:
+            numbers = map(add, place.base, numbers)
         if not place.more:
             return numbers
         summed = list(numbers)
         for start, at, size in place.more:
-            summed[start : start + size] = map(add, summed[start : start + size], seen[at : at + size])
+            for offset in range(size):
+                summed[start + offset] += seen[at + offset]
         return summed
 
-    def _padded(self, numbers: Sequence[float]) -> Sequence[float]:
-        missing = self._size - len(numbers)
-        return array("d", [*numbers, *[0.0] * missing]) if missing else numbers
+    def _pick(self, place: _Place) -> Callable[[Sequence[float]], tuple[float, ...]]:
+        if place.pick is None or place.picks < self._size:
+            picks = [ZERO_AT] * self._size
+            for start, (at, size) in place.spans.items():
+                picks[start : start + size] = range(at, at + size)
+            place.pick, place.picks = itemgetter(*picks), self._size
+        return place.pick
 
     def _note_marks(self, place: _Place) -> None:
+        touched: set[int] = set()
         for subject, bucket, mark in () if place.reader is None else place.reader.marks():
             start = place.starts[subject] if subject < len(place.starts) else -1
-            if start >= 0:
-                of = dict(self._marks.get(start, ()))
-                if bucket not in of or of[bucket].at <= mark.at:
-                    self._marks[start] = tuple({**of, bucket: mark}.items())
+            if start < 0:
+                continue
+            of = self._marks.get(start, {})
+            if bucket not in of or of[bucket].at <= mark.at:
+                if start not in touched:  # those that were taken before stay as they were
+                    touched.add(start)
+                    of = self._marks[start] = {**of}
+                of[bucket] = mark
 
 
 def _levels(looks: Iterable[tuple[int, _Place, Sequence[float]]]) -> dict[Instrument, dict[tuple[str, ...], float]]:

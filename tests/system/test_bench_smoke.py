@@ -24,7 +24,7 @@ DRAWS = can_draw()
 
 # Most of what a quick run does is to wait for processes, so several of them together take no longer than one.
 TOGETHER = (
-    ("throughput", "latency", "recovery"),
+    ("throughput", "latency", "recovery", "scrape"),
     ("shards", "retry_accuracy", "waiting", "isolation"),
     ("memory", "history", "fanout", "sweep"),
 )

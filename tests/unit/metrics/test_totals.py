@@ -114,7 +114,7 @@ def test_five_hundred_restarts_leave_series_flat_and_totals_right(totals: Totals
         totals.end(number % 3)
         assert values(totals)[ATTEMPTS] == last
         series.add(len(values(totals)))
-        kept.add(sum(len(place.base) + len(place.picks) for place in totals._places.values()) if number > 2 else 0)
+        kept.add(sum(len(place.base) + len(place.spans) for place in totals._places.values()) if number > 2 else 0)
     assert last == 1000
     assert len(series) == 1
     assert len(kept) == 2

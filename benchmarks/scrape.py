@@ -1,0 +1,210 @@
+"""What do metrics cost: a page of 1,000 steps, a step that is counted, and the shards of a worker that is scraped?"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.progress import Progress
+from benchmarks.result import Result, Row, Scale, bars
+from benchmarks.rounds import alternate
+from benchmarks.stage import Measured, Stage
+from stepwell.actors.bus import Bus
+from stepwell.core import events
+from stepwell.core.records import FailureKind
+from stepwell.metrics.scraping import Scrapes
+from stepwell.metrics.segments import SheetFile
+from stepwell.metrics.sheet import Sheet
+from stepwell.metrics.subscriber import MetricsSubscriber
+from stepwell.metrics.totals import Totals
+
+__all__ = ["run"]
+
+FLOWS, STEPS, SHARDS = 50, 20, 2
+IN_FLIGHT = 50
+SCRAPE_EVERY_SECONDS = 0.1
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+FORMATS = {
+    "text": ("", ""),
+    "text, gzip": ("", "gzip"),
+    "OpenMetrics": (OPENMETRICS, ""),
+    "OpenMetrics, gzip": (OPENMETRICS, "gzip"),
+}
+AS_PROMETHEUS = "OpenMetrics, gzip"
+STORM = "OpenMetrics, gzip, all has happened to all again"
+HOW = """two shards' files in which 50 flows of 20 steps have met everything (completed, failed in each way, backed off,
+gave up), read and written as pages in turns, and before each page all that happens again to a tenth of the steps, once
+to all of them: five rounds; events of five-step
+executions that complete, told to a bus with and without the subscriber that counts them: five rounds; 2,000
+five-step flows on one shard, 50 in flight, whose parent is scraped ten times a second or never: three rounds."""
+
+
+class Page(NamedTuple):
+    """What one page took."""
+
+    seconds: float
+    cpu_seconds: float
+    size: int
+
+
+def run(scale: Scale, progress: Progress) -> Result:
+    """Pages of what everything has happened to, single events, and a worker that is scraped or not."""
+    rounds = scale.of(5, 1)
+    progress.plan((len(FORMATS) + 3) * rounds + 2 * scale.of(3, 1))
+    pages, lines = _pages(scale, rounds, progress)
+    told = _told(scale, rounds, progress)
+    loads, facts = _scraped(scale, progress)
+    return _result(pages, lines, told, loads, facts)
+
+
+def _result(
+    pages: dict[str, list[Page]],
+    lines: int,
+    told: dict[str, list[float]],
+    loads: dict[str, list[Measured]],
+    facts: dict[str, str],
+) -> Result:
+    step = [(w - o) * 1e6 for w, o in zip(told["counted"], told["not counted"], strict=True)]
+    rows = [
+        Row.of(
+            "a page of 1,000 steps, as Prometheus asks for it",
+            "ms",
+            [p.seconds * 1000 for p in pages[AS_PROMETHEUS]],
+            "<= 100",
+        ),
+        Row.of("a step that completes: CPU of counting it", "us/step", step, "<= 5"),
+        Row.of(
+            "shard CPU per step, scraped ten times a second / never",
+            "",
+            [a.shard_ms / b.shard_ms for a, b in zip(loads["scraped"], loads["not scraped"], strict=True)],
+            "about 1",
+        ),
+        Row("lines of that page", lines, "lines", better="neither"),
+    ]
+    for name, found in pages.items():
+        rows += [
+            Row.of(f"{name}: time", "ms", [page.seconds * 1000 for page in found]),
+            Row.of(f"{name}: CPU", "ms", [page.cpu_seconds * 1000 for page in found]),
+            Row.of(f"{name}: size", "KiB", [page.size / 1024 for page in found]),
+        ]
+    chart = bars(
+        "page",
+        "What does a page of the metrics of 1,000 steps cost?",
+        "ms",
+        {name: [page.seconds * 1000 for page in found] for name, found in pages.items()},
+        aim=100,
+    )
+    return Result("scrape", (__doc__ or "").strip(), rows, [chart], facts, how=" ".join(HOW.split()))
+
+
+def _pages(scale: Scale, rounds: int, progress: Progress) -> tuple[dict[str, list[Page]], int]:
+    flows = scale.of(FLOWS, 2)
+    with tempfile.TemporaryDirectory(prefix="stepwell-bench-") as folder:
+        totals = Totals()
+        own = Sheet.in_memory()
+        totals.attach(-1, own.source)
+        scrapes = Scrapes(totals, own)
+        shards = []
+        for place in range(SHARDS):
+            path = Path(folder) / f"{place}.sheet"
+            totals.attach(place, SheetFile(path))
+            shards.append(MetricsSubscriber(Sheet.open(path)))
+
+        turns = itertools.count()
+
+        def page(accept: str, encoding: str, share: int = 10) -> Page:
+            steps = range(next(turns) % share, flows * STEPS, share)
+            for tell in shards:
+                _everything(tell, steps)
+            began, used = time.perf_counter(), time.thread_time()
+            answer = scrapes.answer(accept, encoding)
+            return Page(time.perf_counter() - began, time.thread_time() - used, len(answer.body))
+
+        for accept, encoding in FORMATS.values():  # what is made once for each series
+            page(accept, encoding, share=1)
+        lines = scrapes.answer().body.count(b"\n")
+        variants = {name: partial(page, *headers) for name, headers in FORMATS.items()}
+        variants[STORM] = partial(page, *FORMATS[AS_PROMETHEUS], share=1)
+        found = alternate(variants, rounds, progress)
+        for place in range(SHARDS):
+            totals.end(place)
+    return found, lines
+
+
+def _everything(tell: Callable[[events.Event], None], steps: range) -> None:
+    """Whatever can happen to a step happens to each of these."""
+    for number in steps:
+        flow, step = f"flow_{number // STEPS:02}", f"step_{number % STEPS:02}"
+        where = (f"execution-{number}", flow, step, step)
+        tell(events.StepCompleted(*where, 1, number, 0, number % 7))
+        kinds: tuple[FailureKind, ...] = ("error", "timeout", "crash")
+        for kind in kinds:
+            failed = events.AttemptFailed(*where, 1, 5, kind, "X", "x", 100 + number, 0, "t", "k", kind == "error", 0)
+            tell(failed)
+        for reason in ("exhausted", "fatal", "payload"):
+            tell(events.StepGaveUp(*where, 5, reason, "error", "X", "x", "t", "k", 0, 0, 10 * number))
+        tell(events.StepInterrupted(*where, 1, 1, 0))
+
+
+def _told(scale: Scale, rounds: int, progress: Progress) -> dict[str, list[float]]:
+    """CPU seconds a step of telling a bus of executions that complete."""
+    count = scale.of(20_000, 20)
+    told: list[events.Event] = []
+    for number in range(count):
+        name = f"execution-{number}"
+        told.append(events.ExecutionBegan(name, "checkout", 3, 0))
+        told += [events.StepCompleted(name, "checkout", f"step_{step}", "p", 1, 12, 0, 1) for step in range(5)]
+        told.append(events.ExecutionEnded(name, "checkout", "completed", "", 80, 0))
+    buses = {"counted": Bus((MetricsSubscriber(Sheet.in_memory()),)), "not counted": Bus()}
+
+    def measured(bus: Bus) -> float:
+        used = time.thread_time()
+        for event in told:
+            bus.publish(event)
+        return (time.thread_time() - used) / (5 * count)
+
+    return alternate({name: partial(measured, bus) for name, bus in buses.items()}, rounds, progress)
+
+
+def _scraped(scale: Scale, progress: Progress) -> tuple[dict[str, list[Measured]], dict[str, str]]:
+    many, rounds = scale.of(2000, 5), scale.of(3, 1)
+    with Stage(shards=1) as stage:
+        load = stage.load("five")
+        load.run(scale.of(300, 5), IN_FLIGHT)
+
+        def measured(scraped: bool) -> Measured:
+            with _scraping(stage.host.metrics_port() if scraped else None):
+                return stage.measure(load, many, IN_FLIGHT, 5)
+
+        variants = {name: partial(measured, name == "scraped") for name in ("not scraped", "scraped")}
+        return alternate(variants, rounds, progress), stage.facts()
+
+
+@contextmanager
+def _scraping(port: int | None) -> Iterator[None]:
+    """Somebody scrapes that port as long as the block lasts, if there is one."""
+    over = threading.Event()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": "gzip"})
+
+    def scrape() -> None:
+        while not over.wait(SCRAPE_EVERY_SECONDS):
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                answer.read()
+
+    thread = threading.Thread(target=scrape)
+    if port is not None:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if port is not None:
+            thread.join()
