@@ -26,7 +26,7 @@ DRAWS = can_draw()
 TOGETHER = (
     ("throughput", "latency", "recovery", "scrape"),
     ("shards", "retry_accuracy", "waiting", "isolation"),
-    ("memory", "history", "fanout", "sweep"),
+    ("memory", "history", "listing", "fanout", "sweep"),
 )
 
 
