@@ -75,9 +75,11 @@ def find(client: Client, choice: Choice) -> list[str]:
 def _all(client: Client, status: str, flow: str | None) -> Iterator[tuple[int, str]]:
     """When each was written last, and its id."""
     cursor: str | None = None
-    for _ in range(ALL_MAX // PAGE):
+    left = ALL_MAX
+    while left > 0:
         page = client.list(status, flow, PAGE, cursor=cursor)
         yield from ((each["updated_at"] or 0, each["id"]) for each in page)
+        left -= len(page)
         cursor = page.cursor
         if cursor is None:
             return

@@ -71,6 +71,7 @@ def test_listings_are_latest_first_over_all_statuses_and_partitions(world, told,
     }
 
 
+@pytest.mark.pain(20)
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
 def test_pages_go_on_where_the_one_before_ended(world, told, limit):
     for n in range(30):

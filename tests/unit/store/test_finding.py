@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def worlds(draw):
     return Lists({f"l{n}": {f"{each}{n}": at for each, at in names.items()} for n, names in enumerate(lists)})
 
 
+@pytest.mark.pain(20)
 @given(worlds(), ids, ids, st.none() | st.integers(0, 6), st.none() | st.integers(0, 6))
 def test_pages_put_together_are_all_in_order_and_each_once(world, count, at_once, since, until):
     wanted = Wanted(since_ms=since, until_ms=until)
