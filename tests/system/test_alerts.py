@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from system.support.prometheus import promtool
+from system.support.prometheus import program, promtool
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = resources.files("stepwell.metrics")
@@ -38,3 +38,13 @@ def test_the_configuration_that_the_docs_show_is_valid(rules: Path) -> None:
     (rules / "prometheus.yml").write_text(shown)
     done = promtool("check", "config", rules / "prometheus.yml")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_where_there_is_no_prometheus_tests_are_skipped_but_in_ci_they_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="apt-get install prometheus"):
+        program("promtool")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="apt-get install prometheus"):
+        program("promtool")

@@ -25,9 +25,9 @@ PLANS: tuple[tuple[str, int, list[str]], ...] = (
     ("asked", 2, ["fatal"]),
     ("asked", 2, ["unfit"]),
     ("asked", 3, ["later", "ok"]),
-    ("asked", 3, ["hang", "error", "ok"]),
-    ("asked", 1, ["hang"]),
-    ("asked_in_time", 2, ["hang"]),
+    ("asked_in_time", 3, ["hang", "ok"]),
+    ("asked_in_time", 1, ["hang"]),
+    ("asked_once_in_time", 2, ["hang"]),
     ("asked_on_a_thread", 4, ["ok"]),
     ("asked_on_a_thread", 3, ["error", "ok"]),
     ("asked_on_a_thread", 2, ["error"]),
@@ -38,6 +38,8 @@ PLANS: tuple[tuple[str, int, list[str]], ...] = (
 BROUGHT_BACK = ["error", "error", "error", "error", "ok"]
 """It fails at its last attempt, and works when a person has brought it back."""
 RESTING = ["error", "ok"]
+HELD, RESTED, AWAITED = 3, 4, 3
+"""How many go on in the middle of it: bodies that are held, executions that back off, that wait for a signal."""
 
 
 class Load:
@@ -75,7 +77,7 @@ class Load:
                     self._start(client, flow, {"url": self.receiver.url, "plan": plan})
             for _ in range(2):
                 self._start(client, "asked", {"url": self.receiver.url, "plan": BROUGHT_BACK}, "back")
-            for _ in range(4):
+            for _ in range(RESTED):
                 self._start(client, "asked_to_rest", {"url": self.receiver.url, "plan": RESTING}, "rest")
             for _ in range(2):
                 self._start(client, "asked_to_wait", {}, "wait")
@@ -84,10 +86,8 @@ class Load:
             server.xadd("stepwell:ingress", {"type": "start", "flow": "asked_to_wait", "id": "ingress", "input": "{}"})
             self.ids.append("ingress")
             server.xadd("stepwell:ingress", {"type": "no such type"})
-            held = sum(count for _, count, plan in PLANS if plan == ["hold"])
-            self.stage.eventually(
-                lambda: self._going_on(client) == {"running": held, "waiting": 4 + 3, "parked": 1}, "only these"
-            )
+            amid = {"running": HELD, "waiting": RESTED + AWAITED, "parked": 1}
+            self.stage.eventually(lambda: self._going_on(client) == amid, f"only these go on: {amid}")
 
     def end(self) -> None:
         """Let go of all, and wait for the end of all."""
