@@ -121,16 +121,15 @@ class ExecutionActor(PooledActor):
         self._row_due, self._row_backoff = dues(cp)
         self._row_place = place_of(cp)
         flow = self._shard.registry.find(cp.meta.flow)
-        self._machine = Machine(flow, cp)
+        self._machine = machine = Machine(flow, cp)
         if flow is None:
-            self._park_not_deployed(cp)
+            self._park_not_deployed(machine)
         elif cp.status == PARKED and cp.error is not None and cp.error.type == PARK_NOT_DEPLOYED:
             self._feed(RetryAsked(self._now(), ""))
         elif cp.status != QUEUED:
             now = self._now()
             woken_by: WokenBy = "signal" if self._left.called else "recovery"
-            turn = self._machine.start(now, self._left.clean, self._left.cut, self._moved(cp), woken_by)
-            self._commit(turn, now)
+            self._commit(machine.start(now, self._left.clean, self._left.cut, self._moved(cp), woken_by), now)
         self._catch_up()
         self._rest()
 
@@ -573,11 +572,13 @@ class ExecutionActor(PooledActor):
 
     # Parking at the door.
 
-    def _park_not_deployed(self, cp: Checkpoint) -> None:
+    def _park_not_deployed(self, machine: Machine) -> None:
+        cp = machine.checkpoint
         if cp.terminal or cp.status == PARKED:
             return
-        known = [flow.name for flow in self._shard.registry]
-        self._feed(ParkAsked(self._now(), PARK_NOT_DEPLOYED, unknown_flow(cp.meta.flow, known)))
+        why = unknown_flow(cp.meta.flow, [flow.name for flow in self._shard.registry])
+        asked = ParkAsked(self._now(), PARK_NOT_DEPLOYED, why)
+        self._commit(machine.park(asked, self._left.clean, self._left.cut), asked.now)
 
     def _park_unread(self, fields: dict[str, bytes], park: m.Park) -> None:
         """The row stays as it is but for status and error: what can't be read must not be written over."""

@@ -34,6 +34,15 @@ class Resumed(msgspec.Struct, frozen=True, gc=False):
     woken_by: WokenBy = "recovery"
 
 
+class CutOff(msgspec.Struct, frozen=True, gc=False):
+    """An execution came back into memory after its owner's death, and can't go on here: what was cut short is counted
+    all the same. `clean` and `cut` as in `Resumed`."""
+
+    now: int
+    clean: bool
+    cut: tuple[CutShort, ...] | None = None
+
+
 class Declaration(msgspec.Struct, frozen=True, gc=False):
     """An operation that the flow has just begun to wait for.
 
@@ -155,5 +164,5 @@ class ParkAsked(msgspec.Struct, frozen=True, gc=False):
 
 Command: TypeAlias = SignalSent | CancelAsked | RetryAsked
 Input: TypeAlias = (
-    Begin | Resumed | Moved | AttemptSucceeded | AttemptFailed | NotStarted | TimerFired | ParkAsked | Command
+    Begin | Resumed | CutOff | Moved | AttemptSucceeded | AttemptFailed | NotStarted | TimerFired | ParkAsked | Command
 )

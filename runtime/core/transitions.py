@@ -22,6 +22,7 @@ _RULES: dict[type, _Rule] = {
     inputs.Moved: life.moved,
     inputs.ParkAsked: life.park,
     inputs.Resumed: steps.resumed,
+    inputs.CutOff: steps.cut_off,
     inputs.AttemptSucceeded: steps.succeeded,
     inputs.AttemptFailed: steps.failed,
     inputs.TimerFired: steps.fired,

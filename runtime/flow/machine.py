@@ -26,6 +26,7 @@ from stepwell.core.events import Event, WokenBy
 from stepwell.core.inputs import (
     NOT_MOVED,
     Begin,
+    CutOff,
     Declaration,
     FlowRaised,
     Input,
@@ -108,9 +109,19 @@ class Machine:
         """Park, and keep what happened: it is recorded, and reaches the code when that fits again."""
         turn = Turn()
         undelivered: list[ForTheCode] = []
-        if not isinstance(event, _REPEATABLE):
+        if isinstance(event, Resumed):
+            self._decide(CutOff(event.now, event.clean, event.cut), turn, undelivered)
+        elif not isinstance(event, _REPEATABLE):
             self._decide(event, turn, undelivered)
         self._decide(ParkAsked(event.now, PARK_DIVERGED, why, path), turn, undelivered)
+        return self._settled(turn)
+
+    def park(self, asked: ParkAsked, clean: bool, cut: tuple[CutShort, ...] | None) -> Turn:
+        """Park it as it was loaded; `clean` and `cut` as for `start`."""
+        turn = Turn()
+        undelivered: list[ForTheCode] = []
+        self._decide(CutOff(asked.now, clean, cut), turn, undelivered)
+        self._decide(asked, turn, undelivered)
         return self._settled(turn)
 
     def step_call(self, path: str) -> StepCall[object]:

@@ -40,6 +40,20 @@ async def slowly(seconds: float) -> None:
     await slow(seconds)
 
 
+OTHER_CODE: set[str] = set()
+
+
+@flow
+async def changing() -> None:
+    """Its code is another one while that set has something in it."""
+    await (fine() if OTHER_CODE else slow(5.0))
+
+
+@step
+async def fine() -> int:
+    return 1
+
+
 def attempts(world: World, counting: Counting, outcome: str) -> Counter[tuple[str, str]]:
     """How many are counted as ended so, by flow and step."""
     found: Counter[tuple[str, str]] = Counter()
@@ -129,6 +143,38 @@ def test_what_is_in_flight_when_its_shard_dies_shows_as_interrupted_and_is_count
     assert attempts(world, counting, "interrupted") == in_flight
     assert counting.check() == [], "nothing was being written when it died"
     assert late_starts(counting) == len(later_attempts(world)) == 20, "what runs again is not late once more"
+
+
+@pytest.mark.pain(34, 42)
+@pytest.mark.parametrize("why", ["not deployed here", "code diverged"])
+@pytest.mark.parametrize("box", ["read", "unread"])
+def test_what_was_cut_short_is_counted_also_where_it_can_not_go_on(make_world: MakeWorld, box: str, why: str) -> None:
+    world = make_world(changing)
+    world.parents = box == "read"
+    counting = Counting(world)
+    OTHER_CODE.discard("open")
+    world.shard()
+    world.start(changing, "c1")
+    world.run(lambda: len(world.ledger.of("c1")) == 2)
+    world.crash()
+    if why == "code diverged":
+        OTHER_CODE.add("open")
+        world.shard()
+    else:
+        world.shard(flows=())
+    world.run(lambda: world.status("c1") == "parked")
+    assert world.show("c1")["error"]["type"] == why
+    OTHER_CODE.discard("open")
+    if why == "code diverged":
+        world.retry("c1")
+    else:
+        world.crash()
+        world.shard()
+    world.run(lambda: world.status("c1") == "completed")
+    assert world.ledger.attempts("c1", "slow") == [1, 2, 2]
+    assert attempts(world, counting, "interrupted") == {("changing", "slow"): 1}
+    assert late_starts(counting) == 1
+    assert counting.check() == []
 
 
 @pytest.mark.pain(12, 42)

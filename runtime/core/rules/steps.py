@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell.core import events
 from stepwell.core.checkpoint import Chain, Checkpoint
 from stepwell.core.effects import ArmTimer, Effect, Emit, Erase, StartAttempt, Write
-from stepwell.core.inputs import AttemptFailed, AttemptSucceeded, NotStarted, Resumed, TimerFired
+from stepwell.core.inputs import AttemptFailed, AttemptSucceeded, CutOff, NotStarted, Resumed, TimerFired
 from stepwell.core.records import STEP, TIMER, Attempt, Failure, OpenOp, encode_kept
 from stepwell.core.rules.facts import NULL, Step, backoff_left, cancel_now, fail, leave, record, reopen
 from stepwell.core.status import (
@@ -118,6 +118,18 @@ def resumed(cp: Checkpoint, event: Resumed) -> Step:
     return cp, effects
 
 
+def cut_off(cp: Checkpoint, event: CutOff) -> Step:
+    """Nothing runs again for now. An attempt that began once is not late when it does."""
+    effects: list[Effect] = []
+    for path, op in list(cp.open.items()):
+        cut = _cut_short(op, event) if op.kind == STEP and op.status == STEP_RUNNING else ""
+        if cut:
+            op, told = _interrupted(cp, path, op, cut, event.now)
+            cp, more = reopen(cp, path, replace(op, late_from=None))
+            effects += [*more, told]
+    return cp, effects
+
+
 def remaining_ms(op: OpenOp, now: int) -> int:
     """Milliseconds until the operation is due: never longer than the delay that was recorded."""
     due = op.due_at if op.due_at is not None else now
@@ -154,23 +166,26 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
     cut = _cut_short(op, event)
     if not cut:
         return cp, [StartAttempt(path, op.attempt)]
-    interruptions = op.interruptions + 1
-    lane = op.lane or cut == "named" or interruptions >= LANE_INTERRUPTIONS
-    op = replace(op, interruptions=interruptions, lane=lane)
-    told = events.StepInterrupted(
-        cp.execution_id, cp.meta.flow, op.name, path, op.attempt, interruptions, event.now, lane
-    )
+    op, told = _interrupted(cp, path, op, cut, event.now)
     if op.interruptions > INTERRUPTIONS_MAX:
         error = Failure(
             "Interrupted", f"cut short {op.interruptions} times: does this step kill its process?", "interrupted"
         )
         cp, effects = fail(cp, path, op, error, event.now, None)
-        return cp, [*effects, Emit(told), _gave_up(cp, path, op, error, "interrupted", event.now, None)]
+        return cp, [*effects, told, _gave_up(cp, path, op, error, "interrupted", event.now, None)]
     cp, effects = reopen(cp, path, op)
-    return cp, [*effects, Emit(told), StartAttempt(path, op.attempt, again=True)]
+    return cp, [*effects, told, StartAttempt(path, op.attempt, again=True)]
 
 
-def _cut_short(op: OpenOp, event: Resumed) -> str:
+def _interrupted(cp: Checkpoint, path: str, op: OpenOp, cut: str, now: int) -> tuple[OpenOp, Effect]:
+    """One interruption more, and what is told of it."""
+    interruptions = op.interruptions + 1
+    lane = op.lane or cut == "named" or interruptions >= LANE_INTERRUPTIONS
+    told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, interruptions, now, lane)
+    return replace(op, interruptions=interruptions, lane=lane), Emit(told)
+
+
+def _cut_short(op: OpenOp, event: Resumed | CutOff) -> str:
     """Whether its attempt was interrupted: empty, `running`, or `named` where its own code was at work."""
     if event.clean:
         return ""
