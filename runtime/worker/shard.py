@@ -23,6 +23,7 @@ from stepwell.actors.inbox import InboxReader
 from stepwell.actors.ingress import Ingress
 from stepwell.actors.intake import Intake
 from stepwell.actors.kit.clock import SystemClock
+from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.kit.scheduler import ThreadScheduler
 from stepwell.actors.kit.service import LoopThread
 from stepwell.actors.leases import TTL_MS, Leases
@@ -104,6 +105,7 @@ class RunningShard:
         keys = parts.namespace.keys
         incarnation = secrets.token_hex(8)
         self.limits = parts.limits
+        self._dispatcher: AnyRef | None = None
         self._stopping = threading.Event()
         self._gone = threading.Event()
         self.holdings = Holdings(self.clock.monotonic)
@@ -228,7 +230,7 @@ class RunningShard:
         self.scheduler.start()
         # An execution's actor has its id for a name; no id begins with a colon.
         shard.supervisor = self.scheduler.spawn(Supervisor, shard, name=":supervisor")
-        shard.dispatcher = self.scheduler.spawn(Dispatcher, shard, name=":dispatcher")
+        shard.dispatcher = self._dispatcher = self.scheduler.spawn(Dispatcher, shard, name=":dispatcher")
         shard.healer = self.scheduler.spawn(Healer, shard, name=":healer")
         self._leases.on_settled = lambda sent: shard.healer.tell(Settled(sent))
         self._reader.dispatcher = shard.dispatcher
@@ -265,7 +267,10 @@ class RunningShard:
             executions=self.executions,
             leases=len(self.holdings.partitions()),
             actors_ready=self.scheduler.ready,
-            mail={"dispatcher": self._context.dispatcher.waiting, "mirror": self.mirror.waiting},
+            mail={
+                "dispatcher": 0 if self._dispatcher is None else self._dispatcher.waiting,
+                "mirror": self.mirror.waiting,
+            },
         )
 
     @property

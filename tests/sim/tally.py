@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from sim.harness import World
 
+from stepwell.actors import store_events
 from stepwell.core import events, records, row
 from stepwell.core.checkpoint import Checkpoint, newest_first
 from stepwell.core.events import Event
@@ -19,13 +20,16 @@ from stepwell.core.rules.steps import ATTEMPTS_KEPT
 from stepwell.core.status import STEP_BACKOFF, STEP_COMPLETED
 from stepwell.metrics import instruments as i
 from stepwell.metrics.instrument import Instrument
+from stepwell.metrics.rendering import samples_of
 from stepwell.metrics.shard import ShardGauges
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
+from stepwell.metrics.totals import Totals
 from stepwell.store.replies import Committed
 from stepwell.store.requests import Commit
 from stepwell.worker.observing import count_observed
 
+_COUNTS = (store_events.ExecutionsCounted, store_events.BackoffsCounted, store_events.LyingCounted)
 Key = tuple[str, ...]
 Numbers = Counter[Key]
 
@@ -45,6 +49,21 @@ def shown(told: Iterable[Event], world: World | None = None) -> Sheet:
         for seen in world.store_events:
             count_observed(gauges, seen)
     return sheet
+
+
+def moved(world: World) -> set[str]:
+    """The full names of all metrics that were other than 0 at any moment of a simulation."""
+    sheet = shown(world.events)
+    gauges = ShardGauges(sheet)
+    found: set[str] = set()
+    for at, seen in enumerate(world.store_events, 1):
+        count_observed(gauges, seen)
+        if at == len(world.store_events) or isinstance(seen, _COUNTS):
+            totals = Totals()
+            totals.attach(0, sheet.source)
+            found.update(name for name, _, value in samples_of(totals.take()) if value)
+    names = {each.full_name for each in i.INSTRUMENTS}
+    return {name if name in names else name.removesuffix("_count") for name in found} & names
 
 
 def executed(world: World) -> list[Event]:

@@ -9,7 +9,7 @@ from unit.actors.told import Box
 
 from stepwell import step
 from stepwell.actors.holdings import Holdings
-from stepwell.actors.messages import StepDone, StepHeld
+from stepwell.actors.messages import BodyBegan, StepDone, StepHeld
 from stepwell.actors.runner import StepOrder
 from stepwell.actors.runner.attempts import Attempt, Attempts
 from stepwell.actors.runner.gates import Gates
@@ -180,3 +180,27 @@ def test_when_the_intake_closes_those_that_wait_are_dropped_and_only_bodies_are_
         stage.attempts.finish(attempt, StepDone("path", 1, 0, b"null"))
     assert idle == ["idle"]
     assert stage.going == ["n0", "p0"]
+
+
+def test_bodies_are_counted_by_place_while_they_run() -> None:
+    stage = Stage()
+    for name, place in (("a", "loop"), ("b", "thread"), ("c", "process")):
+        stage.ask(apart if place == "process" else narrow, name, lane=place == "process")
+        assert stage.attempts.may_begin(stage.taken[name], 0, place)  # type: ignore[arg-type]
+    assert stage.attempts.bodies == {"loop": 1, "thread": 1, "process": 1}
+    assert stage.attempts.set_apart == 1
+    stage.attempts.finish(stage.taken["a"], StepDone("path", 1, 0, b"null"))
+    stage.attempts.finish(stage.taken["b"], None)
+    stage.attempts.finish(stage.taken["c"], StepDone("path", 1, 0, b"null"))
+    assert stage.attempts.bodies == {"loop": 0, "thread": 0, "process": 0}
+    assert stage.attempts.set_apart == 0
+
+
+def test_the_begin_of_a_later_attempt_is_told_with_how_late_it_is() -> None:
+    stage = Stage()
+    for name, retry in (("first", False), ("later", True)):
+        context = StepContext(name, "f", "narrow", "path", 2, "token", f"{name}:token", 7)
+        order = StepOrder(0, "lease", StepCall(narrow, (), {}), context, ready_at=1_000, retry=retry)
+        stage.attempts.ask(order, stage.box)  # type: ignore[arg-type]
+        stage.attempts.may_begin(stage.taken[name], 1_250)
+    assert stage.box.told == [BodyBegan("path", 2, 1_250, 250)]

@@ -20,11 +20,15 @@ from stepwell.actors.bus import Bus
 from stepwell.core.limits import Limits
 from stepwell.core.ownership import Member
 from stepwell.flow.registry import Registry
+from stepwell.metrics.instruments import EXECUTIONS_RUNNING_LIMIT, LEASES_HELD, STEPS_LIMIT
+from stepwell.metrics.sheet import Sheet
 from stepwell.store import scripts
 from stepwell.store.link import LinkDown
 from stepwell.store.namespace import open_namespace
+from stepwell.store.requests import Load
 from stepwell.worker import shard as shard_module
 from stepwell.worker.shard import RunningShard, ShardParts
+from stepwell.worker.telemetry import Telemetry
 
 HANG_SECONDS = 20.0
 
@@ -95,6 +99,27 @@ def stage() -> Iterator[Stage]:
     made.shard._leases.dispatcher = Deaf()  # type: ignore[assignment]
     yield made
     made.shard.runner._loop.close()  # of a shard that was never started
+
+
+def test_a_shard_says_what_it_does_at_this_moment(stage: Stage) -> None:
+    before = stage.shard.now()
+    assert (before.leases, before.executions, before.mail) == (0, 0, {"dispatcher": 0, "mirror": 0})
+    stage.shard._leases.round()
+    stage.shard.mirror.send(None, Load("e1"))
+    now = stage.shard.now()
+    assert (now.leases, now.mail["mirror"]) == (4, 1)
+    assert now.bodies == {"loop": 0, "thread": 0, "process": 0}
+    sheet = Sheet.in_memory()
+    telemetry = Telemetry(sheet)
+    telemetry.watch(stage.shard)
+    telemetry.refresh()
+    shown = {
+        (each.full_name, *values): level.numbers[level.at]
+        for each in (LEASES_HELD, STEPS_LIMIT, EXECUTIONS_RUNNING_LIMIT)
+        for values in ([("loop",), ("thread",), ("process",)] if each is STEPS_LIMIT else [()])
+        if (level := sheet.level(each, *values))
+    }
+    assert list(shown.values()) == [4, 1000, 2, 4, 10]
 
 
 def test_a_lease_round_reads_no_file_of_the_package(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
