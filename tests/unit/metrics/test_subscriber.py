@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -18,7 +16,6 @@ from stepwell.metrics.subscriber import MetricsSubscriber
 from stepwell.metrics.totals import Totals
 
 Value = Callable[..., float | None]
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 STEP = {"flow": "checkout", "step": "charge"}
 WHERE = ("order-7", "checkout", "charge", "charge#2")
 
@@ -51,12 +48,6 @@ def test_every_kind_of_event_moves_a_metric_but_those_that_tell_of_no_count(one_
         before = samples(sheet)
         tell(event)
         assert (samples(sheet) == before) == isinstance(event, UNCOUNTED), event
-
-
-def test_the_page_on_metrics_has_a_row_for_each_event() -> None:
-    page = DOCS.read_text(encoding="utf-8")
-    rows = set(re.findall(r"^\| `([A-Z]\w+)` \|", page, re.MULTILINE))
-    assert rows == {kind.__name__ for kind in get_args(events.Event)}
 
 
 def test_five_failed_attempts_are_four_backoffs_and_one_terminal_failure(
