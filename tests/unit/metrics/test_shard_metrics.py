@@ -167,3 +167,9 @@ def test_only_one_guarantee_is_in_force(gauges: ShardGauges, value: Value) -> No
     assert value("guarantee_info", **labels) is None
     assert value("guarantee_info", **{**labels, "kept": "no"}) == 1
     assert not math.isnan(value("guarantee_info", **{**labels, "kept": "no"}) or 0)
+
+
+def test_messages_to_actors_that_were_gone_are_counted(gauges: ShardGauges, value: Value) -> None:
+    gauges.undelivered()
+    gauges.undelivered()
+    assert value("undelivered_total") == 2
