@@ -22,7 +22,7 @@ from stepwell.metrics.totals import Totals
 ROOT = Path(__file__).resolve().parents[3]
 METRICS = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 EVENTS = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
-QUERIES = re.findall(r"```promql\n(.*?)```", METRICS, re.DOTALL)
+QUERIES = re.findall(r"^ {4}(\S.*(?:\n {6}.*)*)", METRICS, re.MULTILINE)
 
 
 def rows(page: str, first: str) -> Iterator[list[str]]:
@@ -68,7 +68,7 @@ def test_each_metric_says_what_it_tells_and_what_to_do_when_it_moves(instrument:
     assert set(re.findall(r"stepwell_[a-z_]+", to_do)) <= known
 
 
-@pytest.mark.parametrize("query", [line for block in QUERIES for line in block.replace("\n  ", " ").splitlines()])
+@pytest.mark.parametrize("query", QUERIES)
 def test_a_query_of_the_page_names_only_what_there_is(query: str) -> None:
     assert named_in(query)
     assert problems_of(query) == []
