@@ -26,6 +26,7 @@ from stepwell.actors.mirror import Mirror
 from stepwell.actors.seqs import SeqBook
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.errors import StoreError, StoreUnreachable
+from stepwell.core.partition import ranges
 from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, Unanswered, parse_lease
 from stepwell.store.link import StoreRefused
 from stepwell.store.troubles import kind_of
@@ -429,5 +430,5 @@ def _cause(grant: Grant, dead: bool) -> Literal["", "boxed", "dead", "lapsed"]:
 
 def _tell_of(what: str, partitions: list[int]) -> None:
     """One line, however many partitions."""
-    which = ", ".join(map(str, sorted(partitions)))
-    logger.info("%s %d partitions: %s", what, len(partitions), which, extra={"fields": {"partitions": len(partitions)}})
+    extra = {"fields": {"partitions": len(partitions)}}
+    logger.info("%s %d partitions: %s", what, len(partitions), ranges(partitions), extra=extra)

@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
 from sim.harness import World
 
 from stepwell import FatalError, Retry, current_step, flow, sleep, step
@@ -62,6 +63,7 @@ class Lines(logging.Handler):
             self.written[line["event"]] += 1
 
 
+@pytest.mark.pain(20)
 def test_lines_and_those_left_out_are_what_the_metrics_count(make_world: MakeWorld) -> None:
     world = make_world(stormy)
     lines, sheet = Lines(), Sheet.in_memory()

@@ -101,13 +101,17 @@ class WorkerProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)  # one that was stopped could not end with it
 
+    def kill_shard(self) -> None:
+        """SIGKILL the only shard; its parent starts it again."""
+        os.kill(self.shard, signal.SIGKILL)
+
     def finish(self) -> int:
         """Wait for its end; its exit code."""
         return self.process.wait(HANG_SECONDS)
 
     def page(self, path: str) -> tuple[int, str]:
         """Status and text of a page that it serves."""
-        found = re.search(r"metrics http://localhost:(\d+)/metrics", self.out)
+        found = re.search(r"metrics\W+http://localhost:(\d+)/metrics", self.out)
         assert found, self.out
         with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/{path}", timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -146,6 +150,11 @@ class Stage:
         made = Stage(self._processes, folder, self.eventually, self.url)
         made.data = self.data
         return made
+
+    @property
+    def program(self) -> list[str]:
+        """What a command begins with."""
+        return [sys.executable, "-m", "stepwell.cli"]
 
     @property
     def where(self) -> list[str]:

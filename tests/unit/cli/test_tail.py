@@ -130,6 +130,7 @@ def test_what_is_missing_is_told(run: Any) -> None:
     assert [json.loads(line)["why"] for line in out.splitlines()] == ["cut", "cut", "lost"]
 
 
+@pytest.mark.pain(45)
 def test_nothing_steers_the_terminal_and_nothing_secret_is_shown(run: Any) -> None:
     odd = RawEvent("Odd\x1b[2J", {"execution_id": "e\x9b1", "url": "redis://:pw1@h", "deep": [{"u": "a://b:pw2@c"}]})
     for arguments in ([], ["--json"]):

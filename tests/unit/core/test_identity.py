@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stepwell.core.errors import InvalidName
 from stepwell.core.names import RESERVED, branch_prefix, check_execution_id, check_name, numbered
-from stepwell.core.partition import partition_of
+from stepwell.core.partition import partition_of, ranges
 from stepwell.core.token import idempotency_key, step_token, token_seed, unit_interval
 
 SECRET = bytes(range(32))
@@ -44,6 +44,12 @@ def test_jitter_is_derived_from_token_and_attempt() -> None:
 def test_jitter_lies_in_the_unit_interval(token: str, attempt: int) -> None:
     token = token.encode("utf-8", "replace").decode()
     assert 0 <= unit_interval(token, attempt) < 1
+
+
+def test_many_partitions_are_told_in_short() -> None:
+    assert ranges([]) == ""
+    assert ranges([5]) == "5"
+    assert ranges([17, 0, 1, 2, 41, 40]) == "0-2, 17, 40-41"
 
 
 def test_partitions_use_the_hash_of_redis_cluster() -> None:

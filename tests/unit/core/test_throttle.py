@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from stepwell.core.throttle import FIRST, WINDOW_SECONDS, LeftOut, Throttle
 
 
+@pytest.mark.pain(20)
 def test_the_first_lines_of_a_window_are_always_written() -> None:
     throttle: Throttle[str] = Throttle()
     assert [throttle.admits("a", 0.0) for _ in range(FIRST + 2)] == [True] * FIRST + [False] * 2

@@ -306,6 +306,7 @@ def test_any_logger_within_a_step_says_where_it_is(quiet_root: None) -> None:
     assert "execution" not in outside
 
 
+@pytest.mark.pain(45)
 def test_declared_secrets_are_in_no_line_however_they_are_spelt(
     quiet_root: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
