@@ -135,7 +135,10 @@ def sheet_of(settings: ShardSettings, flows: Container[str] | None = None) -> Sh
         return Sheet.open(Path(settings.sheet), flows=flows)
     except OSError as error:
         logger.warning(
-            "metrics of shard %s are not shown (%s: %s); restart the worker", settings.shard_id, settings.sheet, error
+            "metrics of shard %s are not shown (%s: %s): make room there, or set TMPDIR, and restart the worker",
+            settings.shard_id,
+            settings.sheet,
+            error.strerror,
         )
         return Sheet.in_memory(flows=flows)
 

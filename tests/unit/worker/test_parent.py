@@ -7,12 +7,15 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from unit.worker.fleet_stage import Process, pulse
 
 from stepwell.client.address import Address
 from stepwell.core.errors import FlowLoadError, StepwellError, StoreUnfit, StoreUnreachable, UsageError
+from stepwell.metrics.instruments import HEALED_EXECUTIONS
+from stepwell.metrics.sheet import Sheet
 from stepwell.store.keys import Keys
 from stepwell.store.namespace import Namespace
 from stepwell.worker import aide as aide_module
@@ -237,6 +240,31 @@ def test_a_signal_while_it_starts_ends_it_without_a_fuss(scene: Scene) -> None:
     assert not parent.start().running
     assert parent.wait() == 0
     assert not any(isinstance(message, c.Begin) for process in scene.processes for message in process.told)
+
+
+@pytest.mark.pain(42)
+def test_what_a_shard_counted_in_the_file_of_its_parent_is_shown_after_its_death_and_its_successor_has_an_empty_one(
+    scene: Scene,
+) -> None:
+    parent = started(scene)
+    counts = []
+    healed = "stepwell_healed_executions_total"
+
+    def counting(process: Talker, message: c.ToShard) -> None:
+        if isinstance(message, c.Begin):
+            counts.append(parent.metric(healed))
+            Sheet.open(Path(message.settings.sheet)).count(HEALED_EXECUTIONS).inc()
+            counts.append(parent.metric(healed))
+        drain(process, message)
+
+    drain, scene.answer = drain_at_begin(parent), counting
+    [first] = [each.settings.sheet for each in scene.processes[0].told if isinstance(each, c.Begin)]
+    Sheet.open(Path(first)).count(HEALED_EXECUTIONS).inc(4)
+    scene.processes[0].said = [pulse(commits=1)]
+    scene.processes[0].ends("killed by SIGKILL")
+    assert parent.wait() == 0
+    assert counts == [4, 5]
+    assert parent.metric(healed) == 5
 
 
 def test_a_second_signal_kills_all_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
