@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-=======
-import re
 import sys
->>>>>>> 5db0b3a (How metrics of many processes become one, and why so)
 from collections.abc import Callable
 from typing import Any, get_args
 
