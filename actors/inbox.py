@@ -66,6 +66,7 @@ class InboxReader:
         self._warned = False
         self._unreadable: frozenset[int] = frozenset()
         self._counted = False  # something was owned at the last count
+        self._recount = False  # what is owned has changed since
         self.dispatcher: AnyRef
 
     def gained(self, partition: int) -> None:
@@ -109,6 +110,7 @@ class InboxReader:
             partition, gained = self._changes.popleft()
             self._after.pop(partition, None)
             self._known_until.pop(partition, None)
+            self._recount = True
             fresh = [each for each in fresh if each != partition]
             if gained:
                 fresh.append(partition)
@@ -160,6 +162,8 @@ class InboxReader:
         known = self._known_until
         self._bring_back({p: (known[p], until) for p in self._after if p in known and known[p] < until})
         self.dispatcher.tell(LookAround())
+        if self._recount:
+            self._count()
 
     def _bring_back(self, windows: dict[int, tuple[float, float]]) -> None:
         for partition, found in self._store.falling_due(windows):
@@ -207,6 +211,7 @@ class InboxReader:
 
     def _count(self) -> None:
         """So that people see what waits, though most of it is not in memory."""
+        self._recount = False
         owned = list(self._after)
         if owned or self._counted:
             counts = self._store.count(owned)

@@ -123,13 +123,19 @@ async def rests() -> str:
 
 @flow
 async def torn() -> None:
-    await gather(resting(), later())
+    await gather(resting(), later(), stumbles())
 
 
 @step
 async def breaks() -> None:
     await work(3)
     raise FatalError("torn")
+
+
+@step
+async def stumbles() -> None:
+    await work(5)
+    raise ValueError("too late to be tried again")
 
 
 @flow
@@ -249,12 +255,14 @@ def test_after_a_storm_each_counter_says_what_the_rows_and_the_bodies_say(storm:
         ("strict", "deadline"): 1,
         ("fatal", "fatal"): 1,
         ("breaks", "fatal"): 1,
+        ("stumbles", "gather"): 1,
         ("odd", "payload"): 1,
         ("shaky", "nondeterminism"): 1,
     }
     assert counted(sheet, i.STEP_CRASHES, "step") == {("dies",): 1}
 
 
+@pytest.mark.pain(20)
 def test_what_ends_a_backoff_is_told_apart(storm: World) -> None:
     sheet = tally.shown(storm.events, storm)
     assert counted(sheet, i.RETRY_WAKEUPS, "source") == {
@@ -265,6 +273,7 @@ def test_what_ends_a_backoff_is_told_apart(storm: World) -> None:
     assert counted(sheet, i.BACKOFFS_ABANDONED, "reason") == {("cancel",): 1, ("gather",): 1}
 
 
+@pytest.mark.pain(20)
 def test_a_retry_is_late_by_what_its_body_began_after_it_was_due(storm: World) -> None:
     begun = {(run.execution_id, run.path, run.attempt) for run in storm.ledger.runs if run.attempt > 1}
     started = storm.of_type(events.RetryStarted)

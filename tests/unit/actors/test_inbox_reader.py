@@ -9,6 +9,7 @@ from typing import Any
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
 from stepwell.actors.kit.clock import VirtualClock
+from stepwell.store.census import Counts, Lying
 from stepwell.store.link import LinkDown
 
 
@@ -37,8 +38,8 @@ class Blinks:
     def falling_due(self, _: object) -> list[Any]:
         return []
 
-    def sizes(self, _: object) -> dict[str, int]:
-        return {}
+    def count(self, _: object) -> Counts:
+        return Counts({}, {}, {}, Lying())
 
 
 def test_a_partition_that_is_lost_while_its_taking_over_fails_is_not_read_on() -> None:

@@ -107,6 +107,7 @@ def test_a_partition_that_was_left_clean_is_no_recovery(gauges: ShardGauges, val
     assert sheet.counts_of(i.RECOVERIES) == {}
 
 
+@pytest.mark.pain(20)
 def test_flows_that_back_off_no_longer_go_to_zero_and_have_no_due_time(gauges: ShardGauges, value: Value) -> None:
     gauges.backing_off({"checkout": (2, 5000), "billing": (1, 9000)})
     gauges.backing_off({"billing": (3, 8000)})

@@ -134,6 +134,7 @@ def test_code_that_does_not_match_the_record_at_a_step_is_a_failure_of_that_step
     assert value("executions_parked_total", flow="checkout", reason="code diverged") == 1
 
 
+@pytest.mark.pain(20)
 @pytest.mark.parametrize("why", get_args(events.BackoffEnd))
 def test_a_backoff_that_is_only_put_off_is_not_over(tell: MetricsSubscriber, value: Value, why: Any) -> None:
     tell(events.BackoffLeft(*WHERE, why, 3, 0))
