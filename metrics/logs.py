@@ -22,7 +22,7 @@ from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter
 from stepwell.metrics.logwriter import PatientHandler
 from stepwell.metrics.telling import LEVELS, group_of, level_of, said
 
-__all__ = ["LimitedLog", "LogSetup", "LogSubscriber", "current_setup", "setup_logging", "tick_logging"]
+__all__ = ["LimitedLog", "LogSetup", "LogSubscriber", "current_setup", "say_who", "setup_logging", "tick_logging"]
 
 # They log each request with its whole URL, or each turn of the loop.
 CHATTY = ("httpx", "httpcore", "asyncio")
@@ -76,6 +76,15 @@ def setup_logging(
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
     return handler
+
+
+def say_who(**fields: str) -> None:
+    """From now on each line of this process has these fields, too; where `setup_logging` was not called, nothing is
+    done."""
+    for handler in logging.getLogger().handlers:
+        formatter = handler.formatter
+        if isinstance(handler, _OurHandler) and isinstance(formatter, JsonFormatter | KeyValueFormatter):
+            formatter.always |= fields
 
 
 def current_setup() -> LogSetup | None:

@@ -18,6 +18,7 @@ from stepwell.core import errors
 from stepwell.core.errors import StepwellError, StoreError, UsageError
 from stepwell.metrics.exposition import Exposition
 from stepwell.metrics.instruments import closed_series
+from stepwell.metrics.logs import say_who
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
@@ -167,6 +168,7 @@ class Parent:
     def _open(self) -> None:
         self._station = station = Station(self.config)
         set_title("worker", station.worker_id)
+        say_who(worker=station.worker_id)
         for slot in self._slots:
             slot.name = shard_id(station.worker_id, slot.index)
         self._aide.begin(station, open_store(connector(station.url), self.config))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,16 @@ def test_everybody_is_told_once_when_a_budget_is_used_up(stage: Stage) -> None:
     where = {"flow": "failing_later", "step": "hopeless"}
     assert worker.metric("stepwell_step_failures_total", **where, reason="budget") == 1
     assert worker.metric("stepwell_executions_total", flow="failing_later", status="error") == 1
+    said = [json.loads(line) for line in worker.err.splitlines() if line.startswith("{")]
+    assert {line["shard"].rpartition("/")[0] for line in said if "shard" in line} <= {
+        line["worker"] for line in said if "worker" in line
+    }
     [gave_up] = lines(worker, "StepGaveUp")
     [ended] = lines(worker, "ExecutionEnded")
     assert (gave_up["level"], gave_up["execution"], gave_up["attempt"]) == ("ERROR", "f1", ATTEMPTS)
     assert gave_up["key"] == stage.journal.runs("f1", "hopeless")[0].key
     assert (ended["level"], ended["status"], ended["error"]) == ("ERROR", "error", "ValueError: always")
-    listed = json.loads(stage.command("list", "--status", "error", "--json", *stage.where).stdout)
+    listed = json.loads(stage.command("list", "--status", "error", "--json", *stage.where).stdout)["executions"]
     assert [each["id"] for each in listed] == ["f1"]
     shown = json.loads(stage.command("show", "f1", "--json", *stage.where).stdout)
     assert shown["error"]["failed_step"]["path"] == "hopeless"
@@ -93,3 +98,38 @@ def test_tail_tells_each_transition_once_over_a_killed_shard_and_a_restart(
     assert (kinds.count("AttemptFailed"), kinds.count("StepCompleted"), kinds[-1]) == (4, 1, "ExecutionEnded")
     assert kinds.count("StepInterrupted") == 2
     assert [each["attempt"] for each in found if each["event"] == "AttemptFailed"] == [1, 2, 3, 4]
+
+
+CHATTY = """
+from stepwell import current_step, flow, step
+
+@step
+async def chatty(lines: int) -> int:
+    for number in range(lines):
+        current_step().logger.info("line %d %s", number, "x" * 200)
+    return lines
+
+@flow
+async def chats(lines: int) -> int:
+    return await chatty(lines)
+"""
+
+
+def test_a_log_that_nobody_reads_holds_up_no_step_and_is_whole_once_it_is_read(
+    stage: Stage, processes: Any, tmp_path: Path
+) -> None:
+    flows, executions, lines_each = tmp_path / "chatty.py", 20, 50
+    flows.write_text(CHATTY)
+    command = [*stage.program, "run", str(flows), *stage.where, "--metrics-port", "0", "--shards", "1"]
+    with (tmp_path / "out").open("w") as out:
+        process = processes.start(command, stdout=out, env=stage.environment)
+    with stage.client() as client:
+        ids = [client.start("chats", {"lines": lines_each}, f"c{n}", unchecked=True) for n in range(executions)]
+        assert [client.result(each, timeout=60) for each in ids] == [lines_each] * executions
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.extend(process.stderr), daemon=True)
+    reader.start()
+    stage.eventually(lambda: sum("line " in line for line in read) == executions * lines_each, "all lines are there")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    reader.join(60)

@@ -28,6 +28,7 @@ class Pipe:
         """Lines until the pipe is full; how many."""
         lines = 0
         while not self.handler.waiting:
+            assert lines < 10_000, "no pipe holds so much"
             self.logger.info("line %d %s", lines, "x" * 200)
             lines += 1
         return lines
@@ -64,6 +65,8 @@ def test_a_line_that_fits_is_in_the_pipe_when_the_call_is_over(pipe: Pipe) -> No
     assert os.read(pipe.out, 100) == b"hello\n"
 
 
+@pytest.mark.pain(20)
+@pytest.mark.hang_limit(15)
 def test_a_full_pipe_keeps_nobody_waiting_and_loses_nothing(pipe: Pipe) -> None:
     lines = pipe.fill()
     for n in range(lines, lines + 500):
