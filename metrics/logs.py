@@ -28,8 +28,8 @@ __all__ = ["LimitedLog", "LogSetup", "LogSubscriber", "current_setup", "say_who"
 CHATTY = ("httpx", "httpcore", "asyncio")
 _logger = logging.getLogger("stepwell.events")
 _OURS: Final = "stepwell."
-USERS: Final = "stepwell.step"
-"""The logger of step bodies."""
+UNLIMITED: Final = frozenset({"stepwell.step", "stepwell.worker", "stepwell.cli"})
+"""Loggers of step bodies, and of the parent, which tells of each of its shards."""
 LIMITED: Final = "stepwell_limited"
 """A record with this attribute was counted already."""
 
@@ -101,7 +101,8 @@ def current_setup() -> LogSetup | None:
 
 class _OurHandler(PatientHandler):
     """The handler that `setup_logging` installs. Of Stepwell's own lines it writes the first few of a kind in some
-    seconds, and then how many more there were; those of step bodies, and of anybody else, are never left out."""
+    seconds, and then how many more there were; those of step bodies, of the parent and of anybody else are never left
+    out."""
 
     def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
         super().__init__(stream, partial(_left_out, formatter))
@@ -112,7 +113,7 @@ class _OurHandler(PatientHandler):
 
     def _admits(self, record: logging.LogRecord) -> bool:
         """Whether the record is written."""
-        if not record.name.startswith(_OURS) or record.name == USERS or hasattr(record, LIMITED):
+        if not record.name.startswith(_OURS) or record.name in UNLIMITED or hasattr(record, LIMITED):
             return True
         like = record.getMessage()[:_LIKE_MAX] if record.msg == "%s" else str(record.msg)
         with self._counting:
