@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_clien
 from stepwell.core.advice import NO_WORKER, to_do
 from stepwell.core.errors import UsageError
 from stepwell.core.status import ERROR, PARKED, STATUSES, TERMINAL
+from stepwell.flow.tracing import adopt
 
 if TYPE_CHECKING:
     from stepwell.client import Client
@@ -95,6 +97,7 @@ def start(
         raise UsageError(f'--input is no JSON object of the flow\'s arguments, such as \'{{"order": "A1"}}\': {input}')
     if timeout is not None and not wait:
         raise UsageError("--timeout says how long --wait may take: give both or none")
+    adopt(os.environ)
     with open_client(redis, data, new=True) as client:
         execution_id = client.start(flow, given, id, attributes=read_attributes(attr), unchecked=unchecked)
         if not client.workers():

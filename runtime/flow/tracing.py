@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextvars import ContextVar
 
-from stepwell.core.tracing import bounded_state
+from stepwell.core.tracing import bounded_state, read_traceparent
 from stepwell.flow.context import running_step
 
-__all__ = ["outgoing_headers", "parent_of_start"]
+__all__ = ["adopt", "outgoing_headers", "parent_of_start"]
+
+_outer: ContextVar[tuple[str, str]] = ContextVar("stepwell_outer_span", default=("", ""))
 
 
 def outgoing_headers() -> Mapping[str, str]:
@@ -36,7 +39,15 @@ def parent_of_start() -> tuple[str, str]:
             parent = f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
             return parent, bounded_state(span.trace_state.to_header())
     headers = _of_the_attempt()
-    return headers.get("traceparent", ""), headers.get("tracestate", "")
+    return (headers["traceparent"], headers.get("tracestate", "")) if headers else _outer.get()
+
+
+def adopt(environment: Mapping[str, str]) -> None:
+    """Where no span is active, starts of this context belong to the span that `TRACEPARENT` and `TRACESTATE` name: so
+    programs tell those that they run."""
+    parent = environment.get("TRACEPARENT", "")
+    if read_traceparent(parent) is not None:
+        _outer.set((parent, bounded_state(environment.get("TRACESTATE", ""))))
 
 
 def _of_the_attempt() -> dict[str, str]:

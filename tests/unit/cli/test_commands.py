@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
 import json
 import runpy
@@ -22,6 +23,7 @@ from stepwell.core.errors import (
 )
 from stepwell.flow.lint import lint
 from stepwell.flow.loader import load
+from stepwell.flow.tracing import parent_of_start
 
 FAILURE = {"type": "StepFailed", "message": "step charge failed", "attempts": 5, "failed_step": None, "open": {}}
 
@@ -156,6 +158,17 @@ def test_what_has_ended_needs_no_worker(run: Run, status: str) -> None:
     client = FakeClient(describe=view(status=status), list=Page([{**LISTED, "status": status}]), workers=[], result=1)
     for command in (["show", "A1"], ["list"], ["result", "A1"]):
         assert run(client, *command)[2] == ""
+
+
+def test_a_start_belongs_to_the_span_that_the_environment_names(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    monkeypatch.setenv("TRACEPARENT", header)
+
+    def started() -> tuple[str, str]:
+        run(FakeClient(), "start", "checkout")
+        return parent_of_start()
+
+    assert contextvars.copy_context().run(started) == (header, "")
 
 
 def test_unchecked_is_passed_on(run: Run) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextvars
+
 import pytest
 from redis import exceptions as rx
 from spans import Collected
@@ -19,6 +21,7 @@ from stepwell.core.errors import (
 )
 from stepwell.core.row import parse
 from stepwell.flow.context import StepContext, running_step
+from stepwell.flow.tracing import adopt
 from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.namespace import open_namespace
 
@@ -59,6 +62,18 @@ def test_a_start_within_a_span_is_part_of_its_trace(world):
     assert again == inside
     assert meta_of(world, outside).trace == ""
     assert b"trace" not in world.redis.hget(world.keys.row(outside), "meta"), "nothing is kept where there is none"
+
+
+def test_a_start_in_a_traced_program_is_part_of_its_trace(world):
+    header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    def start(traceparent):
+        adopt({"TRACEPARENT": traceparent, "TRACESTATE": "vendor=1"})
+        return world.run(world.talk.start(checkout, {"n": 7}, None, unchecked=False))
+
+    traced = meta_of(world, contextvars.copy_context().run(start, header))
+    assert (traced.trace, traced.trace_state) == (header, "vendor=1")
+    assert meta_of(world, contextvars.copy_context().run(start, "garbage")).trace == ""
 
 
 def test_a_start_within_a_traced_step_is_part_of_its_trace(world):
