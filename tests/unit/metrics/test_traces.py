@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,20 @@ def test_what_fails_while_a_span_is_made_is_told_once_and_harms_nobody(caplog: p
             traces.follow(event, cp)
             assert traces.flags(cp) == 0
     assert caplog.messages == ["a span of execution x0 could not be made; later ones may fail as well"]
+
+
+@pytest.mark.threads
+def test_the_end_waits_only_so_long_for_a_collector_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("stepwell.metrics.traces.FLUSH_SECONDS", 0.01)
+    answers = threading.Event()
+    collected = Collected()
+    monkeypatch.setattr(collected.provider, "force_flush", lambda: answers.wait(20))
+    with caplog.at_level(logging.WARNING):
+        collected.traces().close()
+    answers.set()
+    assert caplog.messages == ["the last spans could not be exported within 0.01 s and are lost"]
 
 
 def test_garbage_in_place_of_a_span_makes_none_active() -> None:
