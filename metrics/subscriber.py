@@ -5,13 +5,14 @@ Called on the thread that publishes (one per shard).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from stepwell.core import events
 from stepwell.core.events import WOKEN_BY, Event
 from stepwell.core.names import RESERVED
 from stepwell.core.rules.facts import step_name
+from stepwell.core.status import CANCELLED, COMPLETED, ERROR
 from stepwell.metrics import instruments as i
 from stepwell.metrics.sheet import Count, Sheet
 
@@ -65,10 +66,14 @@ class _StepMetrics:
 
 
 class MetricsSubscriber:
-    """Counts what the events tell."""
+    """Counts what the events tell. Of `flows` it shows from the start that none has ended, so that the first failure
+    is an increase."""
 
-    def __init__(self, sheet: Sheet) -> None:
+    def __init__(self, sheet: Sheet, flows: Iterable[str] = ()) -> None:
         self._sheet = sheet
+        for flow in flows:
+            for status in (COMPLETED, ERROR, CANCELLED):
+                sheet.count(i.EXECUTIONS_ENDED, flow, status)
         self._steps: dict[tuple[str, str], _StepMetrics] = {}
         self._lateness = sheet.spread(i.RETRY_LATENESS)
         self._handlers: dict[type, Callable[..., None]] = {

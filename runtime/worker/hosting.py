@@ -85,7 +85,8 @@ def host_shard(
     failpoints: Failpoints = NO_FAILPOINTS,
 ) -> Hosted:
     """Build a shard; see `ShardParts`."""
-    telemetry = Telemetry(sheet_of(settings, {flow.name for flow in registry}))
+    flows = {flow.name for flow in registry}
+    telemetry = Telemetry(sheet_of(settings, flows), flows)
     traces = tracing_of(settings)
     shard = RunningShard(
         ShardParts(

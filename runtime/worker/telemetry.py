@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 from stepwell.actors import store_events
@@ -27,7 +28,7 @@ SILENCE_SECONDS_MAX = 10.0
 class Telemetry:
     """A shard's sheet, the subscribers that write it, and the endpoint that shows it where no parent does."""
 
-    def __init__(self, sheet: Sheet) -> None:
+    def __init__(self, sheet: Sheet, flows: Iterable[str] = ()) -> None:
         self._sheet = sheet
         self._gauges = ShardGauges(sheet)
         self.totals = partial(totals_of, sheet)
@@ -35,7 +36,7 @@ class Telemetry:
         self.guarantee: dict[str, str] = {}
         """What is in force, as labels; empty until the server has been asked."""
         self._log, self._shard_log = LogSubscriber(), ShardLog()
-        self.subscribers: tuple[Subscriber, ...] = (MetricsSubscriber(sheet), self._log)
+        self.subscribers: tuple[Subscriber, ...] = (MetricsSubscriber(sheet, flows), self._log)
         self._shard: RunningShard | None = None
         self._exposition: Exposition | None = None
 

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 import pytest
-from system.support.load import AWAITED, HELD, RESTED, Load
+from system.support.load import AWAITED, HELD, PLANS, RESTED, Load
 from system.support.processes import Processes, eventually
 from system.support.prometheus import Prometheus, Series, address_of, promtool
 from system.support.stage import Stage, WorkerProcess
@@ -85,7 +85,7 @@ def shown(prometheus: Prometheus) -> dict[str, Series]:
 def at_first(prometheus: Prometheus) -> dict[str, Series]:
     """What there is of metrics whose labels are known beforehand."""
     names = {f"{each.full_name}{'_count' if each.bounds else ''}" for each, _ in i.closed_series()}
-    return {name: prometheus.query(name) for name in names}
+    return {name: prometheus.query(name) for name in (*names, i.EXECUTIONS_ENDED.full_name)}
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,14 @@ def test_what_can_be_known_beforehand_is_there_with_nothing_counted(observed: Ob
         of = observed.before[f"{instrument.full_name}{'_count' if instrument.bounds else ''}"]
         labels = frozenset(zip((label.name for label in instrument.labels), values, strict=True))
         assert labels in of
-    for name in ("stepwell_dead_letters_total", "stepwell_fenced_commits_total", "stepwell_commands_total"):
+    ended = set(observed.before["stepwell_executions_total"])
+    assert {frozenset({("flow", flow), ("status", "error")}) for flow, *_ in PLANS} <= ended
+    for name in (
+        "stepwell_dead_letters_total",
+        "stepwell_executions_total",
+        "stepwell_fenced_commits_total",
+        "stepwell_commands_total",
+    ):
         assert set(observed.before[name].values()) == {0}
 
 

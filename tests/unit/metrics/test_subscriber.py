@@ -51,6 +51,14 @@ def test_every_kind_of_event_moves_a_metric_but_those_that_tell_of_no_count(one_
         assert (samples(sheet) == before) == isinstance(event, UNCOUNTED), event
 
 
+def test_of_the_flows_that_there_are_it_is_shown_at_once_that_none_has_ended(sheet: Sheet) -> None:
+    MetricsSubscriber(sheet, ["checkout", "refund"])
+    shown = {(labels["flow"], labels["status"]): value for name, labels, value in samples(sheet) if "flow" in labels}
+    assert shown == {
+        (flow, status): 0 for flow in ("checkout", "refund") for status in ("completed", "error", "cancelled")
+    }
+
+
 def test_five_failed_attempts_are_four_backoffs_and_one_terminal_failure(
     tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed, gave_up: events.StepGaveUp
 ) -> None:
