@@ -169,6 +169,7 @@ class Fleet:
         for slot, handle in list(self.living()):
             handle.kill()
             handle.bury()
+            self._totals.end(slot.index)
             slot.handle, slot.state = None, "ended"
 
     def replace(self, cause: Cause) -> None:

@@ -88,3 +88,11 @@ def test_linux_tells_what_a_process_uses() -> None:
         assert usage is not None
         assert usage.resident_bytes > 1 << 20
         assert 0 <= usage.cpu_seconds < 1e6
+
+
+def test_what_was_counted_is_there_after_all_were_killed_at_once(scene: Scene) -> None:
+    counts(scene, 0, 2)
+    counts(scene, 1, 3)
+    scene.fleet.kill()
+    assert scene.metric(HEALED) == 5
+    assert all(place.source is None for index, place in scene.totals._places.items() if index >= 0)
