@@ -46,9 +46,10 @@ AS_PROMETHEUS = "OpenMetrics, gzip"
 STORM = "OpenMetrics, gzip, all has happened to all again"
 HOW = """two shards' files in which 50 flows of 20 steps have met everything (completed, failed in each way, backed off,
 gave up), read and written as pages in turns, and before each page all that happens again to a tenth of the steps, once
-to all of them: five rounds; events of five-step
-executions that complete and the batches that write them, told to what counts them and to nobody: five rounds; 2,000
-five-step flows on one shard, 50 in flight, whose parent is scraped ten times a second or never: three rounds."""
+to all of them: five rounds; that page of a worker whose shard has died 500 times and has seen 10,000 errors of which no
+two are alike, beside that of a new one: five rounds; events of five-step executions that complete and the batches that
+write them, told to what counts them and to nobody: five rounds; 2,000 five-step flows on one shard, 50 in flight, whose
+parent is scraped ten times a second or never: three rounds."""
 
 
 class Page(NamedTuple):
@@ -62,16 +63,18 @@ class Page(NamedTuple):
 def run(scale: Scale, progress: Progress) -> Result:
     """Pages of what everything has happened to, single events, and a worker that is scraped or not."""
     rounds = scale.of(5, 1)
-    progress.plan((len(FORMATS) + 3) * rounds + 2 * scale.of(3, 1))
+    progress.plan((len(FORMATS) + 5) * rounds + 2 * scale.of(3, 1))
     pages, lines = _pages(scale, rounds, progress)
+    aged = _aged(scale, rounds, progress)
     told = _told(scale, rounds, progress)
     loads, facts = _scraped(scale, progress)
-    return _result(pages, lines, told, loads, facts)
+    return _result(pages, lines, aged, told, loads, facts)
 
 
 def _result(
     pages: dict[str, list[Page]],
     lines: int,
+    aged: dict[str, list[float]],
     told: dict[str, list[float]],
     loads: dict[str, list[Measured]],
     facts: dict[str, str],
@@ -83,6 +86,12 @@ def _result(
             "ms",
             [p.seconds * 1000 for p in pages[AS_PROMETHEUS]],
             "<= 100",
+        ),
+        Row.of(
+            "a page after 500 restarts and 10,000 different errors / of a new worker",
+            "",
+            [a / b for a, b in zip(aged["aged"], aged["new"], strict=True)],
+            "about 1",
         ),
         Row.of("a step that completes: CPU of counting it", "us/step", step, "<= 5"),
         Row.of(
@@ -143,6 +152,37 @@ def _pages(scale: Scale, rounds: int, progress: Progress) -> tuple[dict[str, lis
     return found, lines
 
 
+def _aged(scale: Scale, rounds: int, progress: Progress) -> dict[str, list[float]]:
+    """Seconds for a page of a worker that has just started, and of one whose shard has died often."""
+    with tempfile.TemporaryDirectory(prefix="stepwell-bench-") as folder:
+        workers = {"new": _lived(Path(folder), 0, 0), "aged": _lived(Path(folder), scale.of(500, 5), 20)}
+
+        def page(scrapes: Scrapes) -> float:
+            began = time.perf_counter()
+            scrapes.answer(OPENMETRICS, "gzip")
+            return time.perf_counter() - began
+
+        return alternate({name: partial(page, scrapes) for name, scrapes in workers.items()}, rounds, progress)
+
+
+def _lived(folder: Path, deaths: int, errors: int) -> Scrapes:
+    """A worker whose shard had so many processes before this one, each of which saw so many different errors."""
+    totals, own = Totals(), Sheet.in_memory()
+    totals.attach(-1, own.source)
+    path = folder / f"{deaths}.sheet"
+    for life in range(deaths + 1):
+        totals.attach(0, SheetFile(path))
+        tell = MetricsSubscriber(Sheet.open(path))
+        _everything(tell, range(0, FLOWS * STEPS, 1 if life == deaths else 100))
+        for number in range(errors):
+            odd = f"{life}-{number}"
+            where = (odd, "flow_00", "step_00", "step_00")
+            tell(events.AttemptFailed(*where, 1, 5, "error", f"Error{odd}", odd, 100, 0, "t", "k", False, 0))
+    scrapes = Scrapes(totals, own)
+    scrapes.answer(OPENMETRICS, "gzip")  # what is made once for each series
+    return scrapes
+
+
 def _everything(tell: Callable[[events.Event], None], steps: range) -> None:
     """Whatever can happen to a step happens to each of these."""
     for number in steps:
@@ -188,7 +228,7 @@ def _told(scale: Scale, rounds: int, progress: Progress) -> dict[str, list[float
 
 
 def _scraped(scale: Scale, progress: Progress) -> tuple[dict[str, list[Measured]], dict[str, str]]:
-    many, rounds = scale.of(2000, 5), scale.of(3, 1)
+    many, rounds = scale.of(2000, 200), scale.of(3, 1)
     with Stage(shards=1) as stage:
         load = stage.load("five")
         load.run(scale.of(300, 5), IN_FLIGHT)
