@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from stepwell.client.starting import input_hash
 from stepwell.core.ownership import owners
 from stepwell.core.records import Meta, encode
 from stepwell.metrics import instruments as i
+from stepwell.store.leases import LeaseHolder, parse_lease
 from stepwell.store.link import Link
 from stepwell.store.replies import Created
 from stepwell.store.requests import Create
@@ -55,15 +56,23 @@ class Room:
         self.memory_kb = int(status.partition("VmRSS:")[2].split()[0])
 
 
-def shares(stage: Stage) -> dict[int, str]:
+def leases(stage: Stage) -> dict[int, LeaseHolder]:
+    """Who holds each partition."""
     with stage.server() as server:
-        leases = {part.number: server.get(part.lease) for part in KEYS.parts}
-    return {partition: lease.decode().split("|")[0] for partition, lease in leases.items() if lease}
+        found = {part.number: parse_lease((server.get(part.lease) or b"").decode()) for part in KEYS.parts}
+    return {partition: holder for partition, holder in found.items() if holder is not None}
 
 
-def settled(stage: Stage) -> bool:
-    held = shares(stage)
-    return len(set(held.values())) == 2 and held == owners(KEYS.partitions, frozenset(held.values()))
+def processes_of(stage: Stage) -> set[int]:
+    """Those that hold partitions."""
+    return {int(holder.host_info.split(",")[2]) for holder in leases(stage).values()}
+
+
+def settled(stage: Stage, dead: Container[int] = ()) -> bool:
+    """Whether two shards that live hold what is for each of them."""
+    held = {partition: holder.owner for partition, holder in leases(stage).items()}
+    ours = len(set(held.values())) == 2 and held == owners(KEYS.partitions, frozenset(held.values()))
+    return ours and not any(pid in dead for pid in processes_of(stage))
 
 
 def create(stage: Stage, wanted: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
@@ -83,7 +92,7 @@ def create(stage: Stage, wanted: Iterable[tuple[str, str, dict[str, Any]]]) -> N
 
 def run_one_on_each(stage: Stage, worker: WorkerProcess, client: Any, round_: int) -> None:
     """Let each shard commit something, so that its next death is none in vain."""
-    held = shares(stage)
+    held = {partition: holder.owner for partition, holder in leases(stage).items()}
     wanted: dict[str, str] = {}
     number = 0
     while len(wanted) < 2:
@@ -109,19 +118,15 @@ def test_restarts_of_shards_add_no_series_no_files_no_descriptors_and_no_memory(
     worker = stage.worker("--shards", "2", flows=FLOWS).ready()
     rooms: list[Room] = []
     with stage.client() as client, Scraper(worker):
+        stage.eventually(lambda: settled(stage), "both shards own their shares")
         for round_ in range(ROUNDS):
-            stage.eventually(lambda: settled(stage), "both shards own their shares")
             run_one_on_each(stage, worker, client, round_)
             stage.eventually(lambda: done(worker) == 2 * (round_ + 1), "both are counted")  # noqa: B023
             rooms.append(Room(worker, folder))
-            before = worker.shards
-            for pid in before.values():
+            killed = processes_of(stage)
+            for pid in killed:
                 os.kill(pid, signal.SIGKILL)
-            stage.eventually(
-                lambda: not set(worker.shards.values()) & set(before.values()),  # noqa: B023
-                "others have taken their places",
-            )
-        stage.eventually(lambda: settled(stage), "both shards own their shares")
+            stage.eventually(lambda killed=killed: settled(stage, killed), "others have taken their places")
         assert worker.metric("stepwell_shard_restarts_total") == 2 * ROUNDS
         assert done(worker) == 2 * ROUNDS
     check_flat(rooms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from tally.numbers import Tally
 
@@ -49,6 +49,30 @@ def tally_of(rows: Mapping[str, Mapping[str, bytes]], here: Container[str]) -> T
     tally = Tally()
     for fields in rows.values():
         _Row(fields, tally, here).count()
+    return tally
+
+
+def lateness_of(rows: Iterable[Mapping[str, bytes]]) -> Tally:
+    """How late bodies began that their timers have started, where nobody died: those that somebody started by hand
+    began before they were due, and the rows do not say how long after they were asked for."""
+    tally = Tally()
+    for fields in rows:
+        dues: dict[tuple[str, int], int] = {}
+        begins: dict[tuple[str, int], int | None] = {}
+        for name, raw in fields.items():
+            if name.startswith("a:"):
+                path, attempt = name[2:].rpartition(":")[0], records.decode_attempt(raw)
+                begins[path, attempt.n] = attempt.started_at
+                if attempt.due_at is not None:
+                    dues[path, attempt.n + 1] = attempt.due_at
+            elif name.startswith("r:"):
+                fact = records.decode_fact(raw)
+                if fact.status == STEP_COMPLETED:
+                    begins[name[2:], fact.attempt] = fact.started_at
+        for key, due in dues.items():
+            began = begins.get(key)
+            if began is not None and began >= due:
+                tally.observe(i.RETRY_LATENESS, value=(began - due) / 1000)
     return tally
 
 

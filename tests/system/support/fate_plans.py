@@ -245,6 +245,13 @@ def late_starts(plan: Iterable[Planned]) -> int:
     return sum(len(one.fates) - 1 for each in plan for one in each.legs)
 
 
+def begun_by_hand(plan: Iterable[Planned]) -> int:
+    """How many of those a person has started: with a new budget, or instead of a timer."""
+    legs = [one for each in plan for one in each.legs]
+    renewed = sum(len(one.budgets) - 1 for one in legs)
+    return renewed + sum(len(one.fates) - 1 for one in legs if one.backoffs in {"manual", "gather"})
+
+
 # What the receiver knows of it.
 
 
