@@ -205,7 +205,7 @@ def pairs_of(raw: object) -> list[tuple[object, object]]:
         return list(raw.items())
     flat = items_of(raw)
     if flat and isinstance(flat[0], list):
-        return [(pair[0], pair[1]) for pair in flat if isinstance(pair, list)]
+        return [(name, value) for name, value in (pair for pair in flat if isinstance(pair, list))]
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 

@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from stepwell import demo
 from stepwell.cli import app as cli_app
-from stepwell.cli import bulk, dead, executions, explain, looking, main, top, working
+from stepwell.cli import bulk, dead, executions, explain, looking, main, tailing, top, working
 from stepwell.client import Client, address
 from stepwell.client.moves import Ask, Move, Peek
 from stepwell.core.errors import StoreUnreachable
@@ -107,7 +107,7 @@ class Desk:
     @contextlib.contextmanager
     def _patched(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for module in (dead, executions, explain, looking, top):
+            for module in (dead, executions, explain, looking, tailing, top):
                 if hasattr(module, "open_client"):
                     stack.enter_context(mock.patch.object(module, "open_client", self._open))
             stack.enter_context(mock.patch.object(bulk, "AT_ONCE", 1))  # the world is one thread's

@@ -50,6 +50,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "retry": (1, ("--status", "--flow", "--yes", "--dry-run")),
     "cancel": (1, ("--status", "--flow", "--yes", "--dry-run")),
     "top --once": (0, ("--interval",)),
+    "tail --no-follow": (1, ("--since", "--kind", "--flow", "--stay")),
     "signal": (2, ("--payload",)),
     "show": (1, ()),
     "list": (0, ("--status", "--flow", "--limit")),
@@ -69,7 +70,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "demo": (0, ("--seed", "--keep")),
 }
-FLAGS = {"--yes", "--dry-run", "--wait", "--unchecked", "--all", "--log-json", "--keep", "--json", "-v"}
+FLAGS = {"--yes", "--dry-run", "--wait", "--unchecked", "--all", "--log-json", "--keep", "--json", "-v", "--stay"}
 
 
 @st.composite
