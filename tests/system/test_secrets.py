@@ -53,6 +53,8 @@ def test_the_password_is_in_no_output_row_metric_or_log(served: Stage, server: S
     run("show", "f1")
     run("show", "f1", "--json")
     run("list", "--json")
+    run("top", "--once")
+    run("top", "--once", "--json")
     run("cancel", "c1", "--verbose")
     run("dead")
     with served.client() as client:
@@ -63,6 +65,7 @@ def test_the_password_is_in_no_output_row_metric_or_log(served: Stage, server: S
         said += [kept, *(worker.page(page)[1] for page in ("metrics", "healthz", "readyz"))]
         server.kill()
         worker.wait_for("can't be renewed")
+        run("top", "--once", "--verbose")
         run("list", "--verbose")
         run("list", "--json")
         with Client(served.url) as late, pytest.raises(StoreError) as caught:
