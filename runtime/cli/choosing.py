@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,7 +16,22 @@ from stepwell.core.names import check_execution_id
 if TYPE_CHECKING:
     from stepwell.client import Client
 
-__all__ = ["ALL_MAX", "Agreed", "Choice", "DryRun", "OfFlow", "OfStatus", "SomeIds", "agree", "find"]
+__all__ = [
+    "ALL_MAX",
+    "Agreed",
+    "Choice",
+    "DryRun",
+    "Filter",
+    "OfAttributes",
+    "OfError",
+    "OfFlow",
+    "OfStatus",
+    "Since",
+    "SomeIds",
+    "Until",
+    "agree",
+    "find",
+]
 
 ALL_MAX: Final = 100_000
 """More are not taken at once; those that are left are found by the next run."""
@@ -31,35 +46,69 @@ OfStatus = Annotated[
 OfFlow = Annotated[
     str | None, typer.Option("--flow", metavar="NAME", help="Instead of ids: all of this flow.", show_default=False)
 ]
+OfError = Annotated[
+    str | None,
+    typer.Option("--error", metavar="TYPE", help="Of those, only the ones that failed for it.", show_default=False),
+]
+OfAttributes = Annotated[
+    list[str] | None,
+    typer.Option("--attr", metavar="NAME=VALUE", help="Of those, only the ones with it.", show_default=False),
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Of those, only the ones from then on.", show_default=False),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Of those, only the ones up to then.", show_default=False),
+]
 Agreed = Annotated[bool, typer.Option("--yes", "-y", help="Do it to many without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which they would be.")]
 
 
 @dataclass(frozen=True, slots=True)
+class Filter:
+    """What `list` takes to choose executions by; None: anything."""
+
+    status: str | None = None
+    flow: str | None = None
+    error: str | None = None
+    attributes: Mapping[str, str] | None = None
+    since: str | None = None
+    until: str | None = None
+
+    @property
+    def words(self) -> str:
+        """In words, behind the status."""
+        pairs = " and ".join(f"{name}={value}" for name, value in (self.attributes or {}).items())
+        said = {"of flow": self.flow, "with": pairs, "for": self.error, "since": self.since, "until": self.until}
+        return "".join(f" {word} {value}" for word, value in said.items() if value)
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
-    """What was asked for. `statuses`: of which those are that are chosen by flow alone.
+    """What was asked for. `statuses`: of which those are that are chosen without one.
 
     Raises UsageError where that is not said clearly.
     """
 
     ids: Sequence[str]
-    status: str | None
-    flow: str | None
+    of: Filter
     statuses: Sequence[str]
 
     def __post_init__(self) -> None:
-        if not self.ids and self.status is None and self.flow is None:
-            raise UsageError("name executions, or give --status or --flow for all of those")
-        if self.ids and (self.status is not None or self.flow is not None):
-            raise UsageError("--status and --flow choose among all executions: leave them out, or the ids")
+        chosen = self.of != Filter()
+        if not self.ids and not chosen:
+            raise UsageError("name executions, or give --status, --flow, --error or --attr for all of those")
+        if self.ids and chosen:
+            raise UsageError("options such as --status choose among all executions: leave them out, or the ids")
         for each in self.ids:
             check_execution_id(each)
 
     @property
     def words(self) -> str:
         """What they have in common, for people."""
-        status = self.status or " or ".join(self.statuses)
-        return f"of status {status}" + (f" and flow {self.flow}" if self.flow is not None else "")
+        return f"of status {self.of.status or ' or '.join(self.statuses)}{self.of.words}"
 
 
 def find(client: Client, choice: Choice) -> list[str]:
@@ -67,17 +116,26 @@ def find(client: Client, choice: Choice) -> list[str]:
     if choice.ids:
         return list(dict.fromkeys(choice.ids))
     found: list[tuple[int, str]] = []
-    for status in (choice.status,) if choice.status is not None else choice.statuses:
-        found += _all(client, status, choice.flow)
+    for status in (choice.of.status,) if choice.of.status is not None else choice.statuses:
+        found += _all(client, status, choice.of)
     return list(dict.fromkeys(execution_id for _, execution_id in sorted(found)))[:ALL_MAX]
 
 
-def _all(client: Client, status: str, flow: str | None) -> Iterator[tuple[int, str]]:
+def _all(client: Client, status: str, of: Filter) -> Iterator[tuple[int, str]]:
     """When each was written last, and its id."""
     cursor: str | None = None
     left = ALL_MAX
     while left > 0:
-        page = client.list(status, flow, PAGE, cursor=cursor)
+        page = client.list(
+            status,
+            of.flow,
+            PAGE,
+            error=of.error,
+            attributes=of.attributes,
+            since=of.since,
+            until=of.until,
+            cursor=cursor,
+        )
         yield from ((each["updated_at"] or 0, each["id"]) for each in page)
         left -= len(page)
         cursor = page.cursor

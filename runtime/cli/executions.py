@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepwell.cli.choosing import Agreed, Choice, DryRun, OfFlow, OfStatus, SomeIds
+from stepwell.cli.choosing import (
+    Agreed,
+    Choice,
+    DryRun,
+    Filter,
+    OfAttributes,
+    OfError,
+    OfFlow,
+    OfStatus,
+    Since,
+    SomeIds,
+    Until,
+)
 from stepwell.cli.commanding import command, tell
 from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_client, session
 from stepwell.core.advice import NO_WORKER, to_do
@@ -56,7 +68,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example:\n\nstepwell result A1 --timeout 60")(result)
     app.command(
         epilog="Examples:\n\nstepwell retry A1\n\nstepwell retry --flow checkout --dry-run\n\n"
-        "stepwell retry --status parked --yes"
+        "stepwell retry --error ConnectionError --since '2h ago'\n\nstepwell retry --status parked --yes"
     )(retry)
     app.command(epilog="Examples:\n\nstepwell cancel A1 A2\n\nstepwell cancel --flow checkout --status waiting")(cancel)
     app.command(epilog='Examples:\n\nstepwell signal A1 approval --payload \'{"by": "Ada"}\'\n\nstepwell signal A1 go')(
@@ -137,6 +149,10 @@ def retry(
     ids: SomeIds = None,
     status: OfStatus = None,
     flow: OfFlow = None,
+    error: OfError = None,
+    attr: OfAttributes = None,
+    since: Since = None,
+    until: Until = None,
     yes: Agreed = False,
     dry_run: DryRun = False,
     redis: Redis = None,
@@ -145,7 +161,7 @@ def retry(
     verbose: Verbose = False,
 ) -> None:
     """Bring failed executions back with the same idempotency keys, un-park parked ones, or end backoffs now."""
-    choice = Choice(ids or [], status, flow, [ERROR])
+    choice = Choice(ids or [], Filter(status, flow, error, read_attributes(attr), since, until), [ERROR])
     with open_client(redis, data) as client:
         command(session(context), client, "retry", choice, yes=yes, dry_run=dry_run)
 
@@ -155,6 +171,10 @@ def cancel(
     ids: SomeIds = None,
     status: OfStatus = None,
     flow: OfFlow = None,
+    error: OfError = None,
+    attr: OfAttributes = None,
+    since: Since = None,
+    until: Until = None,
     yes: Agreed = False,
     dry_run: DryRun = False,
     redis: Redis = None,
@@ -163,7 +183,7 @@ def cancel(
     verbose: Verbose = False,
 ) -> None:
     """Cancel executions, once the attempts that run have ended."""
-    choice = Choice(ids or [], status, flow, UNFINISHED)
+    choice = Choice(ids or [], Filter(status, flow, error, read_attributes(attr), since, until), UNFINISHED)
     with open_client(redis, data) as client:
         command(session(context), client, "cancel", choice, yes=yes, dry_run=dry_run)
 

@@ -47,8 +47,8 @@ words = st.sampled_from(WORDS) | st.sampled_from(URLS) | st.text(max_size=10)
 COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "start": (1, ("--input", "--id", "--timeout", "--wait", "--unchecked")),
     "result": (1, ("--timeout",)),
-    "retry": (1, ("--status", "--flow", "--yes", "--dry-run")),
-    "cancel": (1, ("--status", "--flow", "--yes", "--dry-run")),
+    "retry": (1, ("--status", "--flow", "--error", "--attr", "--since", "--yes", "--dry-run")),
+    "cancel": (1, ("--status", "--flow", "--error", "--attr", "--since", "--yes", "--dry-run")),
     "top --once": (0, ("--interval",)),
     "tail --no-follow": (1, ("--since", "--kind", "--flow", "--stay")),
     "signal": (2, ("--payload",)),

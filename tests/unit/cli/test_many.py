@@ -29,10 +29,10 @@ class FakeClient:
         self.asked: list[Any] = []
         self.sent: list[Any] = []
 
-    def list(self, status: str, flow: str | None, limit: int, cursor: str | None) -> Page:
+    def list(self, status: str, flow: str | None, limit: int, *, cursor: str | None, **more: Any) -> Page:
         """Pages of two, so that there are several."""
         if cursor is None:
-            self.asked.append((status, flow, limit))
+            self.asked.append((status, flow, limit, {name: value for name, value in more.items() if value is not None}))
         begin = int(cursor or "0")
         fitting = [each for each in self.found if each["status"] == status]
         return Page(fitting[begin : begin + 2], str(begin + 2) if len(fitting) > begin + 2 else None)
@@ -81,10 +81,20 @@ def test_several_may_be_named(run: Run) -> None:
 def test_all_that_failed_of_a_flow_are_found_the_oldest_first(run: Run) -> None:
     client = FakeClient(*FAILED, ("p1", "parked", 0))
     assert run(client, "retry", "--flow", "f", "--dry-run") == (0, "e1\ne2\ne3\n", "3 executions would be retried\n")
-    assert client.asked == [("error", "f", choosing.PAGE)]
+    assert client.asked == [("error", "f", choosing.PAGE, {})]
     assert client.sent == []
     assert run(client, "retry", "--flow", "f", "--yes") == (0, "retried 3 executions\n", "")
     assert {execution_id for execution_id, _ in client.sent} == {"e1", "e2", "e3"}
+
+
+def test_they_may_be_chosen_as_in_a_listing(run: Run) -> None:
+    client = FakeClient(*FAILED)
+    chosen = ("--error", "HttpError", "--attr", "customer=c7", "--since", "2h ago", "--until", "1h ago")
+    code, _, err = run(client, "retry", *chosen)
+    assert code == 2
+    assert "retry 3 executions of status error with customer=c7 for HttpError since 2h ago until 1h ago: give" in err
+    more = {"error": "HttpError", "attributes": {"customer": "c7"}, "since": "2h ago", "until": "1h ago"}
+    assert client.asked == [("error", None, choosing.PAGE, more)]
 
 
 def test_a_cancel_by_flow_is_of_all_that_have_not_ended(run: Run) -> None:
@@ -97,8 +107,10 @@ def test_a_cancel_by_flow_is_of_all_that_have_not_ended(run: Run) -> None:
 def test_what_is_not_clearly_chosen_is_refused(run: Run) -> None:
     client = FakeClient(*FAILED)
     for arguments, said in (
-        ([], "name executions, or give --status or --flow"),
+        ([], "name executions, or give --status, --flow, --error or --attr"),
         (["e1", "--status", "error"], "leave them out, or the ids"),
+        (["e1", "--error", "ValueError"], "leave them out, or the ids"),
+        (["--attr", "customer"], "--attr takes NAME=VALUE"),
         (["e 1"], "expected an execution id"),
     ):
         code, out, err = run(client, "retry", *arguments)
@@ -129,7 +141,7 @@ def test_on_a_terminal_a_person_is_asked(run: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(choosing.typer, "confirm", confirm)
     client = FakeClient(*FAILED)
     code, out, err = run(client, "retry", "--status", "error", "--flow", "f")
-    assert asked == ["retry 3 executions of status error and flow f?"]
+    assert asked == ["retry 3 executions of status error of flow f?"]
     assert (code, len(client.sent)) == (0, done)
     assert ("retried 3 executions" in out) == bool(done)
     assert ("nothing was done" in err) == (not done)
