@@ -13,7 +13,7 @@ from typing import Final
 from stepwell.metrics.instruments import INSTRUMENTS, Instrument, Kind, Together
 from stepwell.metrics.sheetlayout import cells_of
 from stepwell.metrics.sheetreader import Mark
-from stepwell.metrics.totals import Marks, Row, Taken
+from stepwell.metrics.totals import Exemplars, Row, Taken
 
 __all__ = ["OPENMETRICS_TYPE", "TEXT_TYPE", "Page", "samples_of"]
 
@@ -100,13 +100,13 @@ class _Series:
     def __init__(self, row: Row, template: str) -> None:
         self.start = row.start
         self.numbers: Sequence[float] = ()
-        self.marks: Marks | None = None
+        self.marks: Exemplars | None = None
         self.text = ""
         self._template = template
         self._marked_template = ""
         self._texts: list[str] = []
 
-    def fill(self, numbers: Sequence[float], marks: Marks | None) -> None:
+    def fill(self, numbers: Sequence[float], marks: Exemplars | None) -> None:
         """Put other numbers into the lines, and exemplars behind them."""
         self.numbers = numbers
         if len(numbers) == 1:
@@ -124,7 +124,7 @@ class _Series:
         filled[1::2] = self._texts
         self.text = self._marked_template % tuple(filled)
 
-    def _mark(self, marks: Marks, lines: int) -> None:
+    def _mark(self, marks: Exemplars, lines: int) -> None:
         self.marks = marks
         self._marked_template = self._marked_template or self._template.replace("\n", "%s")
         self._texts = ["\n"] * lines

@@ -66,10 +66,13 @@ class FileSegments:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._count = 0
+        self._full = False
 
     def grow(self) -> memoryview:
         """One more segment."""
         at = self._count * SEGMENT_SIZE
+        if self._full:  # records are numbered by their order in the file: none may be missing in between
+            return memoryview(bytearray(SEGMENT_SIZE))
         try:
             if at:
                 _write(self._fd, at, _EMPTY)
@@ -81,6 +84,7 @@ class FileSegments:
                 self._path,
                 error.strerror,
             )
+            self._full = True
             return memoryview(bytearray(SEGMENT_SIZE))
         self._count += 1
         return memoryview(segment)

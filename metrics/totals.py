@@ -21,7 +21,7 @@ from stepwell.metrics.segments import Source
 from stepwell.metrics.sheetlayout import cells_of
 from stepwell.metrics.sheetreader import ZERO_AT, Mark, Seen, SheetReader
 
-__all__ = ["Marks", "Row", "Taken", "Totals"]
+__all__ = ["Exemplars", "Row", "Taken", "Totals"]
 
 
 class Row(NamedTuple):
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 Key = tuple[Instrument, tuple[str, ...]]
-Marks = Mapping[int, Mark]
+Exemplars = Mapping[int, Mark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Taken:
     rows: Sequence[Row]
     numbers: Sequence[float]
     levels: dict[Instrument, dict[tuple[str, ...], float]]
-    marks: Mapping[int, Marks]
+    marks: Mapping[int, Exemplars]
 
 
 FEW: Final = 100

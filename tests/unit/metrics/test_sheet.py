@@ -117,11 +117,15 @@ def test_a_full_disk_stops_no_work_and_is_told(
     def full(_fd: int, _at: int, _content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(segments_module, "_write", full)
-    with caplog.at_level(logging.WARNING):
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(segments_module, "_write", full)
         for number in range(1000):
             sheet.spread(i.STEP_DURATION, "checkout", f"step{number}").observe(0.3)
-    assert "No space left on device" in caplog.messages[0]
+    for number in range(1000, 2000):  # there is room again
+        sheet.spread(i.STEP_DURATION, "checkout", f"step{number}").observe(0.3)
+    [said] = caplog.messages
+    assert "No space left on device" in said
+    assert len(file.read()) == SEGMENT_SIZE
     found = numbers_of(file.read)
     assert 100 < len(found) < 1000
     assert all(numbers[-1] == 0.3 for numbers in found.values())
