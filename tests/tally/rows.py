@@ -146,7 +146,8 @@ class _Row:
         fact = self._facts[path]
         if fact.status != STEP_CANCELLED:
             return BUDGET
-        return "cancel" if "cancelling" in self._fields else "gather"
+        asked = self._fields.get("cancelling")  # which may be later: then a gather had wound it up by itself
+        return "cancel" if asked is not None and int(asked) <= attempt.ended_at else "gather"
 
     def _closed(self, path: str, fact: Fact) -> None:
         pair = self._flow, step_name(path)
