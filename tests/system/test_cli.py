@@ -299,11 +299,20 @@ def test_a_cancelled_execution_fails_those_who_wait(shell: Shell) -> None:
 
 
 def test_list_finds_by_status_and_flow(shell: Shell) -> None:
-    shell.ok("start", "hello", "--input", '{"name": "x"}', "--id", "L1", "--wait")
-    found = shell.ok("list", "--status", "completed", "--flow", "hello", "--json").data
+    shell.ok("start", "hello", "--input", '{"name": "x"}', "--id", "L1", "--attr", "plan=pro", "--wait")
+    found = shell.ok("list", "--status", "completed", "--flow", "hello", "--json").data["executions"]
     assert "L1" in [each["id"] for each in found]
     assert {each["flow"] for each in found} == {"hello"}
-    assert set(found[0]) == {"id", "flow", "status", "created_at", "updated_at"}
+    assert set(found[0]) == {"id", "flow", "status", "created_at", "updated_at", "attributes", "error"}
+    (mine,) = shell.ok("list", "--attr", "plan=pro", "--since", "1h ago", "--json").data["executions"]
+    assert (mine["id"], mine["attributes"]) == ("L1", {"plan": "pro"})
+    assert "plan=pro" in shell.ok("show", "L1").out
+    shell.ok("start", "hello", "--input", '{"name": "x"}', "--id", "L2", "--wait")
+    page = shell.ok("list", "--limit", "1", "--json").data
+    rest = shell.ok("list", "--cursor", page["cursor"], "--json").data
+    assert page["executions"][0]["id"] == "L2"
+    assert "L1" in [each["id"] for each in rest["executions"]]
+    assert "another listing" in shell.refused("list", "--cursor", page["cursor"], "--status", "error")
     assert "L1" in shell.ok("list").out
     assert "unknown status" in shell.refused("list", "--status", "complete")
 

@@ -99,7 +99,7 @@ def test_commands_work_with_any_node_or_several_and_say_what_is_wrong(
         shown = stage.command("show", f"c{number}", "--json", "--redis", cluster.urls)
         assert json.loads(shown.stdout)["status"] == "completed"
     listed = stage.command("list", "--json", "--redis", cluster.url)
-    assert {line["id"] for line in json.loads(listed.stdout)} == {"c0", "c1", "c2"}
+    assert {line["id"] for line in json.loads(listed.stdout)["executions"]} == {"c0", "c1", "c2"}
     numbered = stage.command("list", "--redis", f"{cluster.url}/1")
     assert numbered.returncode == 2
     assert "leave the number at the end of the URL out" in numbered.stderr
