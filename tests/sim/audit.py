@@ -79,22 +79,21 @@ class Audit:
                 if status not in TERMINAL and status != PARKED:
                     self._check_goes_on(cp, execution_id in waiting)
                 self.checked += 1
-                places = {key: at for key, at in placed.items() if key[1] == execution_id}
-                part = self._world.keys.parts[self._world.keys.partition_of(execution_id)]
-                expected = {(key, execution_id): at for key, at in places_of(cp, part).items()}
+                expected = places_of(cp, self._world.keys.parts[self._world.keys.partition_of(execution_id)])
+                places = placed.get(execution_id)
                 assert places == expected, f"{execution_id} is listed as {places}, not as {expected}"
         assert not listed, f"listed as backing off, and as nothing else: {listed}"
 
-    def _places(self) -> dict[tuple[str, str], float]:
-        """By list and execution its time there."""
-        found: dict[tuple[str, str], float] = {}
+    def _places(self) -> dict[str, dict[str, float]]:
+        """By execution: the lists on which it stands, and its time there."""
+        found: dict[str, dict[str, float]] = {}
         for part in self._world.keys.parts:
             lists = [*part.by.values()]
             for prefix in (part.flow, part.attribute, part.error):
                 lists += [key.decode() for key in self._world.client.scan_iter(prefix + "*")]
             for key in lists:
                 for member, at in self._world.client.zrange(key, 0, -1, withscores=True):
-                    found[key, member.decode()] = at
+                    found.setdefault(member.decode(), {})[key] = at
         return found
 
     def _backing_off(self) -> dict[str, tuple[str, float]]:
