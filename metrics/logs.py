@@ -106,6 +106,7 @@ class _OurHandler(PatientHandler):
 
     def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
         super().__init__(stream, partial(_left_out, formatter))
+        self._monotonic = time.monotonic
         self._counting = threading.Lock()
         self.setFormatter(formatter)
         self.addFilter(self._admits)
@@ -117,11 +118,11 @@ class _OurHandler(PatientHandler):
             return True
         like = record.getMessage()[:_LIKE_MAX] if record.msg == "%s" else str(record.msg)
         with self._counting:
-            return self._throttle.admits((record.name, record.levelno, like), time.monotonic())
+            return self._throttle.admits((record.name, record.levelno, like), self._monotonic())
 
     def tick(self, all_of_it: bool = False) -> None:
         """Tell of what was left out in windows that are over, or in all."""
-        now = time.monotonic()
+        now = self._monotonic()
         with self._counting:
             found = self._throttle.flush(now) if all_of_it else self._throttle.over(now)
         for each in found:

@@ -282,6 +282,7 @@ def test_every_kind_of_event_has_a_level_and_words(one_of_each: list[events.Even
 def test_a_flood_of_own_lines_is_limited_but_not_the_users(quiet_root: None) -> None:
     stream = io.StringIO()
     handler = setup_logging(stream=stream)
+    handler.__dict__["_monotonic"] = lambda: 7.0
     for n in range(500):
         logging.getLogger("stepwell.supervisor").error("the actor of execution %s failed", n)
         logging.getLogger("stepwell.step").info("mine %d", n)
