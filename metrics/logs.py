@@ -116,6 +116,7 @@ class _OurHandler(PatientHandler):
         """Whether the record is written."""
         if not record.name.startswith(_OURS) or record.name in UNLIMITED or hasattr(record, LIMITED):
             return True
+        self.tick()  # a window that is over must not swallow what comes after it
         like = record.getMessage()[:_LIKE_MAX] if record.msg == "%s" else str(record.msg)
         with self._counting:
             return self._throttle.admits((record.name, record.levelno, like), self._monotonic())

@@ -18,7 +18,7 @@ from stepwell.core import errors
 from stepwell.core.errors import StepwellError, StoreError, UsageError
 from stepwell.metrics.exposition import Exposition
 from stepwell.metrics.instruments import closed_series
-from stepwell.metrics.logs import say_who
+from stepwell.metrics.logs import say_who, tick_logging
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
@@ -190,6 +190,7 @@ class Parent:
         if ticks:
             self._tick_due = now + TICK_SECONDS
             self._aide.look_at_boxes()
+            tick_logging()
         fleet.tick()
 
     def _alive(self) -> str:

@@ -51,8 +51,8 @@ class Telemetry:
         self._shard_log(event)
         if isinstance(event, store_events.GuaranteeSeen):
             self.guarantee = event.labels
-        elif isinstance(event, store_events.ExecutionsCounted):
-            self.tick_logs()
+        elif isinstance(event, store_events.ExecutionsCounted | store_events.StoreTrouble):
+            self.tick_logs()  # every few seconds, and all the more where Redis is away
 
     def tick_logs(self, all_of_it: bool = False) -> None:
         """Let the log tell how many lines it has left out by now; `all_of_it`: for this is the end."""

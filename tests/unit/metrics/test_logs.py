@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from stepwell.core import redact as redact_module
 from stepwell.core.errors import UsageError
 from stepwell.core.redact import hide_secrets
 from stepwell.flow.context import StepContext, running_step
+from stepwell.metrics import logs
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
 from stepwell.metrics.logs import LogSubscriber, setup_logging
 from stepwell.metrics.telling import FIELDS, LEVELS, said
@@ -294,6 +296,23 @@ def test_a_flood_of_own_lines_is_limited_but_not_the_users(quiet_root: None) -> 
     assert sum("the actor of" in line for line in lines) == 10 + 1
     assert "and 490 more like this in the last" in lines[-1]
     assert 'like="the actor of execution %s failed" left_out=490' in lines[-1]
+
+
+def test_what_recurs_is_told_again_in_each_window_though_nobody_ticks(
+    quiet_root: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    stream = io.StringIO()
+    setup_logging(stream=stream)
+    for second in range(60):
+        now[0] = float(second)
+        for _ in range(4):
+            logging.getLogger("stepwell.metrics").warning("a probe failed")
+    told = [line for line in stream.getvalue().splitlines() if line.endswith("a probe failed")]
+    left_out = [int(line.rpartition("left_out=")[2]) for line in stream.getvalue().splitlines() if "left_out=" in line]
+    assert len(told) == 10 * 12, "the first ten of each five seconds"
+    assert left_out == [10] * 11, "and how many more there were, once the next ones begin"
 
 
 def test_any_logger_within_a_step_says_where_it_is(quiet_root: None) -> None:
