@@ -213,8 +213,7 @@ class Attempts:
 
     def may_begin(self, attempt: Attempt, now_ms: int, place: Place = "loop") -> bool:
         """The last look before a body starts: still wanted, intake open, and on the very lease it was declared under,
-        which can't have lapsed. Its body begins at `now_ms`, in that
-        place."""
+        which can't have lapsed. Its body begins at `now_ms`, in that place."""
         order = attempt.order
         with self._lock:
             if attempt.withdrawn:
@@ -242,7 +241,7 @@ class Attempts:
         attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number, attempt.order.retry))
 
     def finish(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        """The body has ended; None: its outcome is of no use."""
+        """The body has ended, or could not begin; None: its outcome is of no use."""
         if outcome is None:
             self._launch(self._end(attempt))
             return
@@ -251,9 +250,10 @@ class Attempts:
                 del self._by_path[attempt.order.context.execution_id, attempt.order.context.path]
             then, attempt.then = attempt.then, None
             attempt.outcome = outcome
-            self._box.end(attempt.slot)
             self._active -= 1
-            self._bodies[attempt.place] -= 1
+            if attempt.begun:  # else what was to run it has failed
+                self._box.end(attempt.slot)
+                self._bodies[attempt.place] -= 1
             ready = self._gates.leave(attempt)
             idle = self._idle()
             if not attempt.forsaken:  # told under the lock: who adopts the attempt now must not be told twice

@@ -196,6 +196,14 @@ def test_bodies_are_counted_by_place_while_they_run() -> None:
     assert stage.attempts.set_apart == 0
 
 
+def test_a_body_that_could_not_begin_is_not_counted_as_one_that_has_ended() -> None:
+    stage = Stage()
+    stage.ask(narrow, "a")
+    stage.attempts.finish(stage.taken["a"], StepDone("path", 1, 0, b"null"))
+    assert stage.attempts.bodies == {"loop": 0, "thread": 0, "process": 0}
+    assert stage.attempts.active == 0
+
+
 def test_the_begin_of_a_later_attempt_is_told_with_how_late_it_is() -> None:
     stage = Stage()
     for name, retry in (("first", False), ("later", True)):
