@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -87,7 +87,12 @@ def do_all(
     tally = Tally(len(ids))
     left = iter(ids)
     under_way: dict[Future[str], str] = {}
-    with _says_how_far(own, tally, told), progress(own, what, len(ids)) as step, ThreadPoolExecutor(AT_ONCE) as pool:
+    with (
+        _says_how_far(own, tally, told),
+        _notes_the_last(tally, under_way),
+        progress(own, what, len(ids)) as step,
+        ThreadPoolExecutor(AT_ONCE) as pool,
+    ):
         while True:
             for thing in left:
                 under_way[pool.submit(act, thing)] = thing
@@ -119,6 +124,19 @@ def _says_how_far(own: Session, tally: Tally, told: Callable[[Tally], str]) -> I
         yield
     except (KeyboardInterrupt, StoreError):
         own.remark(told(tally))
+        raise
+
+
+@contextmanager
+def _notes_the_last(tally: Tally, under_way: dict[Future[str], str]) -> Iterator[None]:
+    """Also what became of those that were under way when it could not go on: they have ended by then."""
+    try:
+        yield
+    except (KeyboardInterrupt, StoreError):
+        for future, thing in under_way.items():
+            with suppress(KeyboardInterrupt, StoreError):
+                if future.done():
+                    _note(tally, thing, future.result)
         raise
 
 

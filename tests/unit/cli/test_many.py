@@ -6,11 +6,12 @@ import io
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from stepwell.cli import choosing, executions, main
+from stepwell.cli import bulk, choosing, executions, main
 from stepwell.cli.bulk import AT_ONCE, REASONS_MAX, Tally, do_all, progress
 from stepwell.cli.session import Session
 from stepwell.client import CommandResult, Page
@@ -188,6 +189,36 @@ def test_where_it_can_t_go_on_it_is_said_how_far_it_got(run: Run, stop: BaseExce
     assert " of 60 executions; " in first
     assert first.endswith(" not touched")
     assert len(client.sent) <= 20 + 2 * AT_ONCE, "nothing is begun any more"
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), StoreUnreachable("no connection to Redis")])
+def test_what_was_under_way_when_it_stopped_is_told_as_done(
+    monkeypatch: pytest.MonkeyPatch, stop: BaseException
+) -> None:
+    stopped = threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def __exit__(self, *error: Any) -> None:
+            stopped.set()
+            super().__exit__(*error)
+
+    def act(thing: str) -> str:
+        if thing == "0":
+            raise stop
+        stopped.wait(20.0)
+        return ""
+
+    def told(tally: Tally) -> str:
+        return tally.summary("execution", "retried")
+
+    own, said = Session(), list[str]()
+    monkeypatch.setattr(bulk, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(Session, "remark", lambda _own, text: said.append(text))
+    with pytest.raises(type(stop)):
+        do_all(own, "retrying", [str(n) for n in range(60)], act, told)
+    left = 60 - (AT_ONCE - 1)
+    assert said == [f"retried {AT_ONCE - 1} of 60 executions; {left} not touched"]
 
 
 @pytest.mark.threads
