@@ -115,7 +115,7 @@ class Keys:
         return self.parts[partition].live
 
     def by(self, partition: int, status: str) -> str:
-        """The sorted set that lists the executions of one status by the time they reached it."""
+        """The sorted set that lists the executions of one status, by the time that all lists have (see `lists.py`)."""
         return self.parts[partition].by[status]
 
     def lease(self, partition: int) -> str:
