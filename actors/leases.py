@@ -261,13 +261,17 @@ class Leases:
         answers = self._store.renew(grants, self._pace.ttl_ms) if grants else []
         complete = True
         missed = ""
+        retaken: list[int] = []
         for grant, answer, seq in zip(grants, answers, known, strict=True):
             suspected = grant.partition in self._suspects
             if isinstance(answer, Renewed):
                 self._holdings.extend(grant.partition, self._until(sent))
                 complete = self.seqs.renewed(grant.partition, answer.seq, seq) and complete
-                if suspected or answer.retaken:
+                if answer.retaken:
+                    retaken.append(grant.partition)
+                if suspected:
                     self._observer(store_events.Fenced(grant.partition, lost=False))
+                if suspected or answer.retaken:
                     self._checked(grant.partition)
             elif isinstance(answer, Unanswered):
                 missed = answer.reason
@@ -275,6 +279,8 @@ class Leases:
                 self._lose(grant.partition, answer.holder)
         if complete and grants and not missed:
             self.on_settled(sent)
+        if retaken:
+            _tell_of("leases had lapsed or were lost, nobody else had taken them: ours again in", retaken)
         self._note_missed(missed)
         for partition in list(self._suspects):
             self._checked(partition)

@@ -76,7 +76,7 @@ class ShardLog:
             case e.Healed():
                 self._say(event, "row restored from memory: Redis had lost it", {"execution": event.execution_id})
             case e.Fenced(lost=False):
-                told = "writes met another owner's lease, but the partition is still ours: they are sent again"
+                told = "writes met no lease of ours, but the partition still is: they are sent again"
                 self._say(event, told, {"partition": event.partition})
             case e.SweepFound():
                 told = f"a sweep found {event.entries} inbox entries and {event.executions} executions that nobody held"

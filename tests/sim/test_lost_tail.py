@@ -272,7 +272,7 @@ def test_leases_that_were_lost_with_the_tail_are_taken_back_and_memory_is_kept(w
     world.run_for(4)
     assert [grant.value for grant in shard.holdings.grants()] == before
     assert (world.status("e1"), world.status("e2")) == ("completed", "waiting")
-    assert world.of_type(store_events.Fenced) == [store_events.Fenced(p, lost=False) for p in (0, 1)]
+    assert world.of_type(store_events.Fenced) == [], "nothing was written meanwhile"
     assert len(world.ledger.runs) == 4
 
 

@@ -26,6 +26,7 @@ class Store:
         self.clock = clock
         self.held: dict[int, str] = {}
         self.lost: set[int] = set()
+        self.lapsed: set[int] = set()
         self.silent: set[int] = set()
         self.seconds = 0.0
         self.down = False
@@ -73,7 +74,7 @@ class Store:
             if g.partition in self.silent
             else Lost(g.partition, "other|1|i|h")
             if g.partition in self.lost
-            else Renewed(g.partition, 0, False)
+            else Renewed(g.partition, 0, g.partition in self.lapsed)
             for g in grants
         ]
 

@@ -104,6 +104,21 @@ def test_a_fenced_write_makes_it_look_at_once_and_tells_the_mirror(stage: Stage)
     assert [e for e in stage.events if not isinstance(e, PartitionGained)] == [Fenced(2, lost=False)]
 
 
+def test_leases_that_lapsed_are_one_line_and_no_fenced_writes(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "stepwell.leases")
+    stage.leases.round()
+    stage.store.lapsed = {0, 2}
+    caplog.clear()
+    stage.leases.round()
+    assert [line.getMessage() for line in caplog.records] == [
+        "leases had lapsed or were lost, nobody else had taken them: ours again in 2 partitions: 0, 2"
+    ]
+    assert stage.checked == [(0, stage.holdings.lease(0)), (2, stage.holdings.lease(2))]
+    assert [e for e in stage.events if not isinstance(e, PartitionGained)] == []
+
+
 def test_a_suspect_that_is_not_held_is_checked_too(stage: Stage) -> None:
     stage.store.held = {2: "other|1|i|elsewhere,boot,1,1"}
     stage.leases.round()
