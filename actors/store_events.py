@@ -81,7 +81,7 @@ class DuplicateSuppressed(msgspec.Struct, gc=False):
 
 
 class Fenced(msgspec.Struct, gc=False):
-    """Writes met no lease, or another owner's, so it was looked whether the partition is still ours; `lost`: it is not."""
+    """Writes met no lease or another's, so it was looked whether the partition is still ours; `lost`: it is not."""
 
     partition: int
     lost: bool

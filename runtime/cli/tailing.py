@@ -13,6 +13,7 @@ import typer
 from stepwell.cli.session import Data, Json, Line, Redis, Session, Verbose, open_client, session
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import UsageError
+from stepwell.core.moments import ago_ms
 from stepwell.core.redact import redact
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to", "seconds_of", "tail"]
 
-_SPAN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(s|m|h|d)?\Z")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?\Z")
 _ID_WIDTH_MAX: Final = 24
 _STYLES: Final = {logging.ERROR: "bad", logging.WARNING: "busy"}
 # What is said beside the sentence: the rest is in `--json`, or in `show`.
@@ -48,7 +48,7 @@ def tail(
         typer.Option(
             "--since",
             metavar="SPAN",
-            help="Begin so far back, such as 90s, 10m, 2h, 1d.",
+            help="Begin so far back, such as 90s, 10m, 1h30m, 2h.",
             show_default="all that is kept of an execution, or with --no-follow; else now",
         ),
     ] = None,
@@ -78,11 +78,11 @@ def tail(
 
 
 def seconds_of(span: str) -> float:
-    """`90`, `90s`, `10m`, `2h`, `1d` in seconds. Raises UsageError for anything else."""
-    found = _SPAN.match(span)
-    if found is None:
-        raise UsageError(f"expected a time span such as 90s, 10m, 2h or 1d, got {span!r}")
-    return float(found[1]) * _SECONDS[found[2] or "s"]
+    """`90`, `90s`, `10m`, `1h30m`, `2h ago` in seconds. Raises UsageError for anything else."""
+    ago = ago_ms(f"{span}s" if _NUMBER.match(span) else span)
+    if ago is None:
+        raise UsageError(f"expected a time span such as 90s, 10m, 1h30m or '2h ago', got {span!r:.60}")
+    return ago / 1000
 
 
 def _filter(kinds: list[str] | None, flow: str | None) -> Callable[[Event | RawEvent], bool]:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from stepwell.core.errors import UsageError
 from stepwell.core.records import TIME_MAX
 
-__all__ = ["Moment", "moment_ms"]
+__all__ = ["Moment", "ago_ms", "moment_ms"]
 
 Moment: TypeAlias = str | datetime | timedelta
 """A time: text, a datetime with a time zone, or how long ago."""
@@ -33,12 +33,13 @@ def moment_ms(given: Moment, now_ms: int) -> int:
         return _within((given - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
     if not isinstance(given, str):
         raise UsageError(f"expected a time as text, datetime or timedelta, got {type(given).__name__}")
-    ago = _ago_ms(given.strip().lower())
+    ago = ago_ms(given)
     return _absolute(given) if ago is None else _within(now_ms - ago)
 
 
-def _ago_ms(text: str) -> int | None:
+def ago_ms(given: str) -> int | None:
     """How many milliseconds ago `2h`, `1h30m ago` or `2 days ago` is; None for another kind of text."""
+    text = given.strip().lower()
     rest = text.removesuffix("ago").strip()
     if rest in ("now", ""):
         return 0 if text == "now" else None

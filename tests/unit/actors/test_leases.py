@@ -104,9 +104,7 @@ def test_a_fenced_write_makes_it_look_at_once_and_tells_the_mirror(stage: Stage)
     assert [e for e in stage.events if not isinstance(e, PartitionGained)] == [Fenced(2, lost=False)]
 
 
-def test_leases_that_lapsed_are_one_line_and_no_fenced_writes(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_leases_that_lapsed_are_one_line_and_no_fenced_writes(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "stepwell.leases")
     stage.leases.round()
     stage.store.lapsed = {0, 2}

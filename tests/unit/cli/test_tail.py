@@ -96,12 +96,15 @@ def test_where_it_begins_and_when_it_ends(run: Any, arguments: list[str], asked:
     assert client.asked == [(execution_id, {"since": since, "follow": follow, "stay": stay})]
 
 
-@pytest.mark.parametrize(("span", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200), ("1d", 86_400)])
+SPANS = [("90", 90), ("90s", 90), ("1.5", 1.5), ("10m", 600), ("2h ago", 7200), ("1h30m", 5400), ("1d", 86_400)]
+
+
+@pytest.mark.parametrize(("span", "seconds"), SPANS)
 def test_spans(span: str, seconds: float) -> None:
     assert seconds_of(span) == seconds
 
 
-@pytest.mark.parametrize("span", ["", "m", "-5m", "10 m", "1w", "1e9", "nan", "9" * 40])
+@pytest.mark.parametrize("span", ["", "m", "-5m", "ago", "1e9", "nan", "9" * 40, "2026-01-01"])
 def test_what_is_no_span_is_refused_in_words(span: str) -> None:
     with pytest.raises(UsageError, match="such as 90s"):
         seconds_of(span)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from importlib import resources
@@ -76,6 +77,12 @@ def test_the_page_of_an_alert_exists(alert: dict[str, Any]) -> None:
 def test_the_page_tells_of_no_alert_that_does_not_exist() -> None:
     named = set(re.findall(r"\bStepwell[A-Z]\w+", (ROOT / "docs/alerts.md").read_text()))
     assert named == set(ALERTS)
+
+
+def test_panels_that_the_page_sends_people_to_are_on_the_dashboard() -> None:
+    shown = json.loads((ROOT / "metrics/dashboards/stepwell.json").read_text())
+    named = re.findall(r"(?<!\*)\*([A-Z][^*]+)\*(?!\*)", (ROOT / "docs/alerts.md").read_text())
+    assert {" ".join(each.split()) for each in named} <= {panel["title"] for panel in shown["panels"]}
 
 
 @pytest.mark.parametrize("alert", ALERTS)
