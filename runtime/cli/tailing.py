@@ -136,7 +136,7 @@ def _print(own: Session, items: Iterable[Seen | Gap], wanted: Callable[[Event | 
 
 def _line(own: Session, item: Seen, width: int) -> Line:
     from stepwell.core.eventlog import RawEvent
-    from stepwell.core.events import ExecutionEnded
+    from stepwell.core.events import CommandDone, ExecutionEnded
     from stepwell.metrics.formatting import utc_ms
     from stepwell.metrics.telling import level_of, said
 
@@ -148,7 +148,8 @@ def _line(own: Session, item: Seen, width: int) -> Line:
     if isinstance(item.event, RawEvent):
         more = [f"{name}={value}" for name, value in fields.items() if name != "execution"]
     else:
-        more = [str(fields[name]) for name in _MORE if fields.get(name)]
+        names = ("reason", *_MORE) if isinstance(item.event, CommandDone) else _MORE
+        more = [str(fields[name]) for name in names if fields.get(name)]
     text = ": ".join([message, *more[:1]]) + "".join(f" ({each})" for each in more[1:])
     path = str(fields.get("path") or "-")
     return [

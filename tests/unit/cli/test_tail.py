@@ -70,6 +70,16 @@ def test_one_line_an_event_with_time_execution_path_and_what_happened(run: Any) 
     ]
 
 
+def test_a_refused_command_is_told_with_why(run: Any) -> None:
+    refused = events.CommandDone("e1", "shop", "signal", False, "it has ended (completed)", AT, "c1")
+    applied = events.CommandDone("e1", "shop", "cancel", True, "", AT, "c2")
+    _, out, _ = run(FakeClient(seen(refused), seen(applied)))
+    assert [line.partition("  e1  -  ")[2] for line in out.splitlines()] == [
+        "command refused: signal: it has ended (completed)",
+        "command applied: cancel",
+    ]
+
+
 def test_json_is_one_object_a_line_with_all_that_is_known(run: Any) -> None:
     _, out, _ = run(FakeClient(seen(FAILED), seen(RawEvent("MoonRose", {"at": 3, "phase": "full"}))), "--json")
     first, second = map(json.loads, out.splitlines())
