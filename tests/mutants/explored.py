@@ -158,7 +158,7 @@ def page(findings: Sequence[Finding]) -> str:
         "# Faults that the simulation must find",
         "",
         "Each of these was put into a copy of the product; `make sim` has to break a promise within 500 seeds."
-        " `make sim-mutants` looks whether it still does, at the noted seed first. Those from 25 on were written by"
+        " `make sim-mutants` looks whether it still does, at the noted seed first. Those from 25 to 29 were written by"
         " somebody who had not seen the generator.",
         "",
         "| fault | what it is | first seed | the promise that broke there |",

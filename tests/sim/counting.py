@@ -1,4 +1,4 @@
-"""What is counted in a simulation, and what Redis holds: each event of a commit is told once, or its teller died.
+"""What is counted in a simulation, held against rows and bodies by the rules M1 to M12 of docs/metrics.md.
 
 Each shard counts on a sheet of its own, as processes do, and one object adds them up, as the worker's parent does.
 """
@@ -11,16 +11,17 @@ from typing import Final
 
 import msgspec
 from sim.harness import SimShard, World
-from tally.numbers import Numbers, Tally, differences
+from tally.numbers import Labels, Numbers, Tally
 from tally.page import numbers_of
-from tally.rows import TOLD_BY_ROWS, tally_of
+from tally.rows import tally_of
+from tally.rules import broken_by_bodies, broken_by_rows
 
 from stepwell.actors import store_events
 from stepwell.actors.bus import Subscriber
-from stepwell.core import events
+from stepwell.core import events, records
 from stepwell.core.events import Event
+from stepwell.core.rules.facts import step_name
 from stepwell.core.status import PARK_CRASHED, PARK_KILLS_SHARD, PARK_UNREADABLE
-from stepwell.metrics import instruments as i
 from stepwell.metrics.rendering import Page
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
@@ -40,36 +41,33 @@ class Counting:
     """Watches a world from its beginning; `check` at any moment of rest."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._totals = Totals()
-        self._places = 0
+        self.world = world
+        self._sheets: list[Sheet] = []
         self._beyond: dict[str, SimShard] = {}
         self._here = frozenset(each.name for each in world.registry)
         world.counts = self._born
 
     def _born(self, shard: SimShard) -> tuple[Subscriber, ...]:
-        sheet = Sheet.in_memory(self._world.clock, self._here)
-        self._places += 1
-        self._totals.attach(self._places, sheet.source)
         self._beyond[shard.name] = shard
-        return (MetricsSubscriber(sheet),)
+        self._sheets.append(self._sheet())
+        return (MetricsSubscriber(self._sheets[-1]),)
 
     def numbers(self, *beside: Event) -> Numbers:
         """What a page would show; `beside`: as if these had been told, too."""
-        if not beside:
-            return numbers_of(Page(openmetrics=False).render(self._totals.take()))
-        sheet = Sheet.in_memory(self._world.clock, self._here)
+        sheet = self._sheet()
         tell = MetricsSubscriber(sheet)
         for event in beside:
             tell(event)
-        self._totals.attach(0, sheet.source)
-        try:
-            return self.numbers()
-        finally:
-            self._totals.end(0)
+        totals = Totals()
+        for place, each in enumerate((*self._sheets, sheet)):
+            totals.attach(place, each.source)
+        return numbers_of(Page(openmetrics=False).render(totals.take()))
+
+    def _sheet(self) -> Sheet:
+        return Sheet.in_memory(self.world.clock, self._here)
 
     def untold(self) -> list[tuple[Event, Commit]]:
-        """Events of commits that Redis has, and that nobody was told of. None may be told twice, or for nothing."""
+        """Events of commits that Redis has, and that nobody was told of. M9: none is told twice, or for nothing."""
         told = Counter(map(repr, self._told()))
         missing = []
         for event, commit in self._committed():
@@ -77,11 +75,11 @@ class Counting:
                 told[repr(event)] -= 1
             else:
                 missing.append((event, commit))
-        assert not +told, f"told, and in no commit (or told twice): {+told}"
+        assert not +told, f"M9: told, and in no commit (or told twice): {+told}"
         return missing
 
     def _told(self) -> Iterable[Event]:
-        for event in self._world.events:
+        for event in self.world.events:
             away = isinstance(event, events.BackoffLeft) and event.why == "unloaded"
             unread = isinstance(event, events.ExecutionParked) and event.reason in UNREAD
             if not (away or unread or isinstance(event, PASSING)):
@@ -89,7 +87,7 @@ class Counting:
 
     def _committed(self) -> Iterable[tuple[Event, Commit]]:
         done: dict[str, Commit] = {}
-        for sent in self._world.sent:
+        for sent in self.world.sent:
             if isinstance(sent.request, Commit) and isinstance(sent.truth, Committed):
                 done[sent.request.commit_id] = sent.request
         for commit in done.values():
@@ -104,33 +102,59 @@ class Counting:
         return self._beyond[holder.incarnation]
 
     def rows(self) -> dict[str, dict[str, bytes]]:
-        found = {name for names in self._world.statuses().values() for name in names}
-        return {name: self._world.row(name) for name in found}
+        found = {name for names in self.world.statuses().values() for name in names}
+        return {name: self.world.row(name) for name in found}
 
     def check(self) -> list[Event]:
-        """What is shown, and what the dead could not tell any more, is what the rows say. Returns the latter."""
+        """All rules hold of what is shown and what the dead could not tell any more. Returns the latter."""
         missing = self.untold()
         for event, commit in missing:
-            assert self._may_be_untold(commit), f"{event} is in Redis, was never told, and its teller lives and owns it"
+            excused = self._may_be_untold(commit)
+            assert excused, f"M9: {event} is in Redis, was never told, and its teller lives and owns it"
         silent = [event for event, _ in missing]
-        self.compare(silent)
+        wrong = self.wrong(silent)
+        assert not wrong, "\n".join(wrong)
         return silent
 
     def tally(self) -> Tally:
         """What the rows say."""
         return tally_of(self.rows(), self._here)
 
-    def compare(self, beside: Sequence[Event] = ()) -> None:
-        """What is shown, as if those beside had been told, too, is what the rows say."""
-        shown = self.numbers(*beside)
-        failures = shown.counts.get(i.STEP_FAILURES, {})
-        for labels in [each for each in failures if each[-1] == "nondeterminism"]:
-            del failures[labels]  # a row does not keep why it was parked
-        wrong = differences(self.tally(), shown, TOLD_BY_ROWS)
-        assert not wrong, "\n".join(wrong)
+    def wrong(self, beside: Sequence[Event] = ()) -> list[str]:
+        """The rules that do not hold of what is shown, as if those beside had been told, too, each with the numbers."""
+        known, shown = self.tally(), self.numbers(*beside)
+        found = broken_by_rows(known, shown)
+        if not known.running:
+            found += broken_by_bodies(shown, self._bodies(), self._later(), self.calm)
+        return found
+
+    def _bodies(self) -> Counter[Labels]:
+        """How many began, by flow and step."""
+        flows = {name: records.decode_meta(fields["meta"]).flow for name, fields in self.rows().items()}
+        runs = self.world.ledger.runs
+        return Counter((flows[run.execution_id], step_name(run.path)) for run in runs if run.execution_id in flows)
+
+    def _later(self) -> int:
+        """How many bodies began of attempts that were not the first of their step."""
+        return sum(run.attempt > 1 for run in self.world.ledger.runs)
+
+    @property
+    def calm(self) -> bool:
+        """No shard has died, no actor failed, and no partition was lost: each attempt has one body, and it is told."""
+        gone = self.world.of_type(store_events.PartitionGone)
+        lost = any(each.why == "lost" for each in gone) or self.world.of_type(store_events.ActorFailed)
+        return not lost and not any(map(self._died, (*self.world.dead, *self.world.frozen)))
+
+    @staticmethod
+    def _died(shard: SimShard) -> bool:
+        """And has not left."""
+        return not shard.scheduler._ended
 
     def _may_be_untold(self, commit: Commit) -> bool:
         """Its teller is dead, or has lost the partition before it heard that the commit was done."""
-        gone = self._world.of_type(store_events.PartitionGone)
+        teller = self.teller(commit)
+        if teller in self.world.dead and self._died(teller):
+            return True
+        gone = self.world.of_type(store_events.PartitionGone)
         lost = any(each.partition == commit.partition and each.why == "lost" for each in gone)
-        return lost or self.teller(commit) in self._world.dead
+        return lost and teller.holdings.lease(commit.partition) != commit.lease

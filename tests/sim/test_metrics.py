@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sim import tally
 from sim.bodies import work
+from sim.counting import Counting
 from sim.explore import run
 from sim.explore.schedule import draw
 from sim.harness import World
+from sim.shown import moved, sheet_of
 
 from stepwell import FatalError, Retry, RetryAfter, current_step, flow, gather, sleep, step, wait_for
 from stepwell.actors import store_events
@@ -178,9 +179,19 @@ def _first_code() -> Iterator[None]:
 
 
 @pytest.fixture
-def storm(make_world: MakeWorld, _first_code: None) -> World:
+def storms_world(make_world: MakeWorld) -> World:
+    return make_world(*FLOWS)
+
+
+@pytest.fixture
+def counting(storms_world: World) -> Counting:
+    return Counting(storms_world)
+
+
+@pytest.fixture
+def storm(storms_world: World, counting: Counting, _first_code: None) -> World:
     """After it: everything has ended, or is parked for good."""
-    world = make_world(*FLOWS)
+    world = storms_world
     world.parents = True
     shard = world.shard(parent="parent,boot,1,1")
     for number in range(10):
@@ -234,11 +245,9 @@ def counted(sheet: Sheet, instrument: Instrument, *labels: str) -> dict[tuple[st
 
 
 @pytest.mark.pain(20)
-def test_after_a_storm_each_counter_says_what_the_rows_and_the_bodies_say(storm: World) -> None:
-    sheet = tally.shown(storm.events, storm)
-    tally.check(storm)
-    tally.check(storm, storm.events)  # the crash came when nothing was on its way
-    tally.check_told_once(storm, all_of_it=True)
+def test_after_a_storm_each_counter_says_what_the_rows_and_the_bodies_say(storm: World, counting: Counting) -> None:
+    sheet = sheet_of(storm)
+    assert counting.check() == [], "the crash came when nothing was on its way"
     outcomes = {outcome: n for (outcome,), n in counted(sheet, i.STEP_ATTEMPTS, "outcome").items()}
     assert sum(outcomes.values()) == len(storm.ledger.runs)
     assert outcomes["interrupted"] == 1
@@ -264,7 +273,7 @@ def test_after_a_storm_each_counter_says_what_the_rows_and_the_bodies_say(storm:
 
 @pytest.mark.pain(20)
 def test_what_ends_a_backoff_is_told_apart(storm: World) -> None:
-    sheet = tally.shown(storm.events, storm)
+    sheet = sheet_of(storm)
     assert counted(sheet, i.RETRY_WAKEUPS, "source") == {
         ("timer",): 10 * 3 + 2 * 3 + 3 + 2 + 2,
         ("manual",): 1,
@@ -285,7 +294,7 @@ def test_a_retry_is_late_by_what_its_body_began_after_it_was_due(storm: World) -
 
 
 def test_gauges_come_back_to_nothing(storm: World) -> None:
-    sheet = tally.shown(storm.events, storm)
+    sheet = sheet_of(storm)
 
     def level(instrument: Instrument, *values: str) -> float:
         found = sheet.level(instrument, *values)
@@ -369,7 +378,7 @@ def test_an_outcome_that_nobody_waits_for_any_more_is_dropped_and_counted(make_w
     assert ref is not None
     ref.tell(StepDone("slow", 9, 0, b"1"))
     world.settle()
-    assert counted(tally.shown(world.events, world), i.DUPLICATES_SUPPRESSED, "kind") == {("result",): 1}
+    assert counted(sheet_of(world), i.DUPLICATES_SUPPRESSED, "kind") == {("result",): 1}
 
 
 # Who shows that the rest moves: what only threads, processes and a parent have, or what needs a fault of its own.
@@ -409,11 +418,11 @@ SEEDS = (10, 4, 32, 9, 2, *range(40))
 
 
 def test_every_event_happens_and_every_metric_moves(storm: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = {each.full_name for each in i.INSTRUMENTS} - {each.full_name for each in ELSEWHERE} - tally.moved(storm)
+    missing = {each.full_name for each in i.INSTRUMENTS} - {each.full_name for each in ELSEWHERE} - moved(storm)
     unseen = set(events.EVENTS) - {type(event) for event in storm.events}
 
     def look(world: World) -> str:
-        missing.difference_update(tally.moved(world))
+        missing.difference_update(moved(world))
         unseen.difference_update(type(event) for event in world.events)
         return ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isclose
 
@@ -34,10 +34,20 @@ class Tally:
     values: dict[Instrument, dict[Labels, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
+    either: dict[Instrument, Counter[tuple[Labels, Labels]]] = field(default_factory=lambda: defaultdict(Counter))
+    """Counts of which it is not known which of two series has them."""
+    backing_off: int = 0
+    """Steps that wait for their next attempt."""
+    running: int = 0
+    """Steps that run."""
 
     def count(self, instrument: Instrument, *labels: str, n: int = 1) -> None:
         assert instrument.kind is Kind.COUNTER
         self.counts[instrument][labels] += n
+
+    def count_either(self, instrument: Instrument, one: Labels, other: Labels) -> None:
+        assert instrument.kind is Kind.COUNTER
+        self.either[instrument][one, other] += 1
 
     def observe(self, instrument: Instrument, *labels: str, value: float) -> None:
         assert instrument.kind is Kind.HISTOGRAM
@@ -49,6 +59,19 @@ class Tally:
         for instrument, values in other.values.items():
             for labels, seen in values.items():
                 self.values[instrument][labels] += seen
+        for instrument, pairs in other.either.items():
+            self.either[instrument] += pairs
+        self.backing_off += other.backing_off
+        self.running += other.running
+
+    def settled(self, instrument: Instrument, seen: Mapping[Labels, float]) -> Counter[Labels]:
+        """Its counts, with each that may be either's given to the one that lacks it."""
+        counts = Counter(self.counts[instrument])
+        for (one, other), n in self.either[instrument].items():
+            ones = min(max(int(seen.get(one, 0)) - counts[one], 0), n)
+            counts[one] += ones
+            counts[other] += n - ones
+        return counts
 
     def spreads(self, instrument: Instrument) -> dict[Labels, Spread]:
         """Its values put into the instrument's buckets."""
@@ -81,20 +104,26 @@ class Numbers:
 
 def differences(known: Tally, shown: Numbers, instruments: Iterable[Instrument]) -> list[str]:
     """Where what was counted is not what is known, in words; sums within rounding."""
-    found = []
+    return [text for _, _, text in each_difference(known, shown, instruments)]
+
+
+def each_difference(
+    known: Tally, shown: Numbers, instruments: Iterable[Instrument]
+) -> Iterator[tuple[Instrument, Labels, str]]:
+    """The same, with the series."""
     for instrument in instruments:
+        name = instrument.full_name
         if instrument.kind is Kind.COUNTER:
-            counts, seen = known.counts[instrument], shown.counts.get(instrument, {})
-            found += [
-                f"{instrument.full_name}{list(labels)} is {seen.get(labels, 0):g}, not {counts.get(labels, 0)}"
-                for labels in sorted({*counts, *seen})
-                if counts.get(labels, 0) != seen.get(labels, 0)
-            ]
+            seen = shown.counts.get(instrument, {})
+            counts = known.settled(instrument, seen)
+            for labels in sorted({*counts, *seen}):
+                if counts[labels] != seen.get(labels, 0):
+                    text = f"{name}{list(labels)} is {seen.get(labels, 0):g}, not {counts[labels]}"
+                    yield instrument, labels, text
             continue
         spreads, shown_spreads = known.spreads(instrument), shown.spreads.get(instrument, {})
         nothing = Spread([0.0] * (len(instrument.bounds) + 1), 0.0)
         for labels in sorted({*spreads, *shown_spreads}):
             is_so, should = shown_spreads.get(labels, nothing), spreads.get(labels, nothing)
             if is_so.buckets != should.buckets or not isclose(is_so.total, should.total, abs_tol=SUM_TOLERANCE):
-                found.append(f"{instrument.full_name}{list(labels)} is {is_so}, not {should}")
-    return found
+                yield instrument, labels, f"{name}{list(labels)} is {is_so}, not {should}"

@@ -9,7 +9,15 @@ from tally.numbers import Tally
 from stepwell.core import records
 from stepwell.core.records import Attempt, Fact, TerminalError
 from stepwell.core.rules.facts import step_name
-from stepwell.core.status import STEP_CANCELLED, STEP_COMPLETED, STEP_FAILED, TERMINAL
+from stepwell.core.rules.steps import ATTEMPTS_KEPT
+from stepwell.core.status import (
+    STEP_BACKOFF,
+    STEP_CANCELLED,
+    STEP_COMPLETED,
+    STEP_FAILED,
+    STEP_RUNNING,
+    TERMINAL,
+)
 from stepwell.metrics import instruments as i
 
 INTERRUPTED = "interrupted"
@@ -98,7 +106,10 @@ class _Row:
                 self._closed(path, fact)
         for name, raw in self._fields.items():
             if name.startswith("p:"):
-                self._interrupted(name[2:], records.decode_open(raw).interruptions)
+                op = records.decode_open(raw)
+                self._interrupted(name[2:], op.interruptions)
+                self._tally.backing_off += op.status == STEP_BACKOFF
+                self._tally.running += op.status == STEP_RUNNING
 
     def _count_ends(self) -> None:
         ends = [("error", failure.at) for failure in self._failures]
@@ -118,6 +129,7 @@ class _Row:
     def _failed(self, path: str, attempt: Attempt) -> None:
         pair = self._flow, step_name(path)
         tally, error = self._tally, attempt.error
+        assert attempt.n <= 2 * ATTEMPTS_KEPT, f"{path}: its row does not keep all attempts"
         if error.type == "StepCrashed":
             tally.count(i.STEP_CRASHES, *pair)
         is_last = attempt.due_at is None
@@ -130,10 +142,15 @@ class _Row:
             self._seconds(i.RETRY_BACKOFF, *pair, ms=attempt.due_at - attempt.ended_at)
             tally.observe(i.STEP_ATTEMPTS_LEFT, *pair, value=attempt.last - attempt.n)
         else:
-            tally.count(i.STEP_FAILURES, *pair, self._why(path, attempt))
+            why = self._why(path, attempt)
+            if why:
+                tally.count(i.STEP_FAILURES, *pair, why)
+            else:
+                tally.count_either(i.STEP_FAILURES, (*pair, "cancel"), (*pair, "gather"))
 
     def _why(self, path: str, attempt: Attempt) -> str:
-        """Why the attempt was the step's last one, or was until a person asked for more."""
+        """Why the attempt was the step's last one, or was until a person asked for more; empty: a cancel or a gather,
+        whichever came first, and the row does not tell."""
         error = attempt.error
         if error.reason == "give_up_on" and error.type == "StepTimeout":
             return "deadline"
@@ -143,11 +160,12 @@ class _Row:
             left = failure.open.get(path)
             if left is not None and left.attempts == attempt.n:
                 return BUDGET if left.status == STEP_FAILED else "gather"
-        fact = self._facts[path]
-        if fact.status != STEP_CANCELLED:
+        if self._facts[path].status != STEP_CANCELLED:
             return BUDGET
-        asked = self._fields.get("cancelling")  # which may be later: then a gather had wound it up by itself
-        return "cancel" if asked is not None and int(asked) <= attempt.ended_at else "gather"
+        if "/" not in path:
+            return "cancel"  # no gather is around it
+        # A retry takes away that there was a cancel.
+        return "" if "cancelling" in self._fields or self._failures else "gather"
 
     def _closed(self, path: str, fact: Fact) -> None:
         pair = self._flow, step_name(path)

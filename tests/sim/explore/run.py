@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sim import tally
 from sim.counting import Counting
 from sim.counts import check_all_is_over, check_shard
 from sim.explore import acts
@@ -127,8 +126,6 @@ class Exploration:
         self._calm()
         self.model.check(self.world)
         if not self.model.lossy:
-            tally.check(self.world)
-            tally.check_told_once(self.world, all_of_it=self.schedule.setting.gentle)
             self.counting.check()
         self._check_sweeps()
         if self.schedule.setting.gentle:
@@ -145,10 +142,11 @@ class Exploration:
         assert self.executions_may_lie or not late, f"only a sweep has found an execution: {found}"
 
     def _check_gentle(self) -> None:
-        """Where nothing breaks, no attempt runs twice, nobody loses a lease, and no sweep finds anything."""
+        """Where nothing breaks, no attempt runs twice, nobody dies or loses a lease, and all is told."""
         ran = Counter((run.execution_id, run.path, run.attempt) for run in self.world.ledger.runs)
         twice = [each for each, times in ran.items() if times > 1]
         assert not twice, f"nothing broke, and they ran more than once: {twice}"
+        assert self.counting.calm, "nothing broke, and a shard has died or lost a partition"
         fenced = self.world.of_type(store_events.Fenced)
         assert not fenced, f"nothing broke, and yet: {fenced}"
 
