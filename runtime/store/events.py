@@ -85,6 +85,9 @@ class _Stream:
         if order(last) >= order(self.floor):
             self.cursor = self.floor
             return None
+        if not self._shown:  # nothing is known to have been there
+            self.cursor = self.floor = last
+            return None
         gap = Gap(self.partition, self.cursor, "" if last == START else last, LOST)
         self.cursor = self.floor = last
         self._shown.clear()
@@ -134,6 +137,8 @@ class EventStreams:
                 continue
             if isinstance(raw, Refused):
                 self.stale.add(stream.partition)
+                if since_ms is not None:
+                    stream.cursor = stream.floor = _before(f"{since_ms}-0")
                 continue
             if since_ms is None:
                 continue
