@@ -106,7 +106,7 @@ class SlowStep(msgspec.Struct, frozen=True):
 
 
 class ShardState(msgspec.Struct, frozen=True):
-    """One shard. What it does not say is None: it is of an older version, or has said nothing yet.
+    """One shard. What it does not say is None: it is of an older version, or has said nothing yet or lately.
 
     `silent_ms`: since its last sign of life. `life`: the how manieth process of its worker it is; `started_at`: when
     that began its work. `queued`: attempts that wait for their turn. `limit`: bodies that it runs at most.
@@ -312,7 +312,7 @@ def _shard(name: str, seen: Seen, partitions: int) -> ShardState:
     if state == "active" and member is not None and member.state == LEAVING:
         state = "leaving"
     host, pid = _process("" if member is None else member.host)
-    told = None if state == "silent" else vitals
+    told = None if state == "silent" or vitals is None or seen.at - vitals.at > FRESH_MS else vitals
     return ShardState(
         name=name,
         state=state,

@@ -63,6 +63,7 @@ SOCKET_TIMEOUT_SECONDS = TTL_MS / 1000 * 0.3
 STOP_SECONDS = 5.0
 FLUSH_SECONDS = 5.0
 FORGET_SECONDS = 3600.0
+DRAINING_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ class RunningShard:
         incarnation = secrets.token_hex(8)
         self.limits = parts.limits
         self._dispatcher: AnyRef | None = None
+        self._draining = threading.Event()
         self._stopping = threading.Event()
         self._gone = threading.Event()
         self.holdings = Holdings(self.clock.monotonic)
@@ -218,6 +220,9 @@ class RunningShard:
 
         def take_in() -> None:
             self._vitals.look()
+            if self._draining.is_set():  # it takes in nothing more, but who watches sees it end
+                self._gone.wait(DRAINING_PAUSE_SECONDS)
+                return
             ingress.run_once()
             guarantee.look()
 
@@ -306,7 +311,7 @@ class RunningShard:
             logger.info("others take over; up to %g s for %d running steps", grace, self.runner.running)
             self._hand_over(deadline, hurry)
         self._context.dispatcher.tell(Drain())
-        self._ingress_loop.stop(0.0)  # it ends while others are waited for
+        self._draining.set()
         inbox_loop.stop(STOP_SECONDS)
         idle = threading.Event()
         self.runner.close_intake(idle.set)

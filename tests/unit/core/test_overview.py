@@ -114,6 +114,11 @@ def test_what_a_silent_shard_said_last_is_not_about_now() -> None:
     assert (shard.state, shard.silent_ms, shard.running) == ("silent", 20_000, None)
 
 
+def test_what_a_living_shard_said_long_ago_is_not_about_now() -> None:
+    (shard,) = of(members={"w/0": member()}, vitals={"w/0": vitals(ago=11_000, running=7, life=3)}).shards
+    assert (shard.state, shard.running, shard.life) == ("active", None, 3)
+
+
 def test_lists_are_cut_and_their_totals_are_whole() -> None:
     waiting = [BackingOff(f"e{n}", "f", NOW + n) for n in range(5)]
     found = of(next=waiting, by_flow={"f": (900, NOW), "g": (1_000, NOW + 5)}, most=2).backoffs

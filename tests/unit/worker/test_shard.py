@@ -211,6 +211,22 @@ def test_a_drain_gives_up_on_a_dispatcher_that_does_not_answer(
     assert stage.held == 0
 
 
+def test_while_a_shard_drains_it_takes_in_nothing_and_still_tells_how_it_is(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = stage.shard
+    done: list[str] = []
+    monkeypatch.setattr(shard._vitals, "look", lambda: done.append("told"))
+    monkeypatch.setattr(shard._ingress, "run_once", lambda: done.append("took in"))
+    monkeypatch.setattr(shard_module, "DRAINING_PAUSE_SECONDS", 0.0)
+    shard._ingress_loop._run_once()
+    monkeypatch.setattr(shard, "_flush", lambda *_: None)
+    shard._context.dispatcher = Deaf()  # type: ignore[assignment]
+    assert shard.drain(0.0, threading.Event()) == 0
+    shard._ingress_loop._run_once()
+    assert done == ["told", "took in", "told"]
+
+
 @pytest.mark.threads
 def test_partitions_are_given_back_also_where_the_threads_do_not_end_well(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
