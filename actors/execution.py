@@ -46,7 +46,6 @@ from stepwell.core.status import (
     PARKED,
     QUEUED,
     RUNNING,
-    SETTLED,
     STEP_RUNNING,
     TERMINAL,
     WAITING,
@@ -303,7 +302,7 @@ class ExecutionActor(PooledActor):
             return
         cp = machine.checkpoint
         due, backoff = dues(cp)
-        place = place_of(cp) if cp.status in SETTLED else (cp.meta.created_at, "")
+        place = place_of(cp)
         sets: list[tuple[str, bytes]] = []
         dels: list[str] = []
         for name, value in turn.fields.items():

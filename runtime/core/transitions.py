@@ -108,8 +108,3 @@ def score_of(due: float | None) -> str:
     if due is None:
         return "drop"
     return "+inf" if due == math.inf else str(due)
-
-
-def live_score(checkpoint: Checkpoint) -> str:
-    """Score of the execution in its partition's `live` set."""
-    return score_of(next_due(checkpoint))

@@ -8,7 +8,7 @@ from sim.harness import SimShard, World
 from stepwell.core import events, records, row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.status import OP_WAITING, PARKED, QUEUED, STEP_BACKOFF, STEP_RUNNING, TERMINAL
-from stepwell.core.transitions import live_score
+from stepwell.core.transitions import next_due, score_of
 from stepwell.store.keys import PartitionKeys
 from stepwell.store.requests import Commit, DeadLetter
 
@@ -113,7 +113,7 @@ class Audit:
         name = cp.execution_id
         assert not (cp.terminal and cp.open), f"{name} has ended with {sorted(cp.open)} open"
         score = self._score(name)
-        expected = live_score(cp)
+        expected = score_of(next_due(cp))
         if cp.status != QUEUED:
             assert (score is None) == (expected == "drop"), f"{name}: live score {score}, expected {expected}"
             assert score is None or score == float(expected), f"{name}: live score {score}, expected {expected}"
@@ -153,7 +153,8 @@ class Audit:
         if not self._world.shards:
             return
         untimed = all(op.status == OP_WAITING and op.due_at is None for op in cp.open.values())
-        assert live_score(cp) != "+inf" or untimed, f"{cp.execution_id} is out of memory and nothing will wake it"
+        wakes = score_of(next_due(cp)) != "+inf"
+        assert wakes or untimed, f"{cp.execution_id} is out of memory and nothing will wake it"
 
     def _check_actor(self, cp: Checkpoint, shard: SimShard) -> None:
         actor = shard.actor(cp.execution_id)
