@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -88,11 +89,12 @@ def _head(seen: Overview, of: Frame) -> list[Text]:
 
 
 def _counts(seen: Overview, width: int) -> list[Text]:
-    pieces: list[list[Cell]] = [[], []]
+    pieces: list[list[list[Cell]]] = [[], []]
     for status, counted in seen.executions.items():
         style = BAD if counted.count and status in ("error", "parked") else "" if counted.count else DIM
         change = _change(counted.per_second)
-        pieces[status in TERMINAL] += [(f"{status} ", DIM), (f"{counted.count:,}", style), (f"{change}  ", DIM)]
+        cells: list[Cell] = [(f"{status} ", DIM), (f"{counted.count:,}", style), (f"{change}  ", DIM)]
+        pieces[status in TERMINAL].append(cells)
     rate = seen.rate
     told = "?" if rate is None else _number(rate.steps), "?" if rate is None else _number(rate.retries)
     backlog = seen.inbox.entries
@@ -102,7 +104,16 @@ def _counts(seen: Overview, width: int) -> list[Text]:
         work += [("failures ", DIM), (f"{_number(rate.failures)}/s  ", "")]
     work += [("inbox ", DIM), (f"{backlog:,}{age}  ", "" if backlog else DIM)]
     work += [("ingress ", DIM), (f"{seen.inbox.ingress:,}", "" if seen.inbox.ingress else DIM)]
-    return [_line(*pieces[0]), _line(*pieces[1]), _line(*work), _line(*_guarantee(seen))]
+    return [*(_fitting(each, width) for each in pieces), _line(*work), _line(*_guarantee(seen))]
+
+
+def _fitting(pieces: Sequence[list[Cell]], width: int) -> Text:
+    """Where not all fit, those that are 0 make room."""
+    whole = _line(*itertools.chain(*pieces))
+    if len(whole.plain.rstrip()) <= width:
+        return whole
+    some = [cells for cells in pieces if cells[1][0] != "0"]
+    return _line(*itertools.chain(*(some or pieces)))
 
 
 def _guarantee(seen: Overview) -> list[Cell]:
@@ -136,6 +147,8 @@ def _said(seen: Overview, of: Frame, above: int) -> list[Text]:
 
 
 def _lists(sections: Sequence[_Section], room: int | None, of: Frame) -> list[Text]:
+    if room is not None:
+        sections = _with_room(sections, room)
     wanted = [len(section.rows) for section in sections]
     if room is None:
         given, spaced = wanted, True
@@ -148,6 +161,17 @@ def _lists(sections: Sequence[_Section], room: int | None, of: Frame) -> list[Te
         lines += [Text()] if spaced else []
         lines += _list(section, count, of)
     return lines
+
+
+def _with_room(sections: Sequence[_Section], room: int) -> Sequence[_Section]:
+    """On a low screen a heading without a row tells nothing: first the empty lists go, then the last ones."""
+    kept = list(sections)
+    last_first = sections[::-1]
+    for spare in (*(each for each in last_first if not each.rows), *(each for each in last_first if each.rows)):
+        if len(kept) == 1 or sum(2 if section.rows else 1 for section in kept) <= room:
+            break
+        kept = [section for section in kept if section is not spare]
+    return kept
 
 
 def _dealt(wanted: Sequence[int], left: int) -> list[int]:

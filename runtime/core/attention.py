@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 
 from stepwell.core.advice import NO_WORKER
-from stepwell.core.overview import Overview
+from stepwell.core.overview import Overview, ShardState
 from stepwell.core.status import PARKED, TERMINAL
 
 __all__ = ["Notice", "notices"]
@@ -15,6 +16,7 @@ __all__ = ["Notice", "notices"]
 OVERDUE_MS: Final = 5_000
 BACKLOG_MS: Final = 10_000
 RESTARTED_MS: Final = 60_000
+SILENT_NAMED: Final = 2
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -39,15 +41,23 @@ def _bad(seen: Overview) -> list[str]:
         found.append("a promise can't be kept; `stepwell doctor` says which")
     if seen.unread:
         found.append(f"not all can be read: {seen.unread}")
-    found += [
-        f"shard {each.name} is silent for {each.silent_ms / 1000:.0f} s"
-        for each in seen.shards
-        if each.state == "silent"
-    ]
+    found += _silent([each for each in seen.shards if each.state == "silent"])
     free = seen.partitions.total - seen.partitions.held
     if working and free > 0:
         found.append(f"{free} of {seen.partitions.total} partitions have no owner")
     return found
+
+
+def _silent(shards: Sequence[ShardState]) -> list[str]:
+    """A few by name; of many (a worker that keeps dying takes another name each time) one line."""
+    if len(shards) <= SILENT_NAMED:
+        return [f"shard {each.name} is silent for {each.silent_ms / 1000:.0f} s" for each in shards]
+    latest = sorted(shards, key=lambda each: each.silent_ms)
+    names = ", ".join(each.name for each in latest[:SILENT_NAMED])
+    return [
+        f"{len(shards)} shards are silent, the latest for {latest[0].silent_ms / 1000:.0f} s:"
+        f" {names} and {len(shards) - SILENT_NAMED} more"
+    ]
 
 
 def _warnings(seen: Overview) -> list[str]:

@@ -159,11 +159,29 @@ def test_what_has_to_be_looked_at_is_on_top() -> None:
     assert first < next(place for place, line in enumerate(shown) if line.startswith("BACKING OFF"))
 
 
+def test_a_low_screen_shows_rows_and_no_headings_of_nothing() -> None:
+    seen = busy(longest=())
+    shown = lines(seen, width=40, height=12, keys="q quits")
+    assert len(shown) == 12
+    assert any(line.startswith("order-0 ") for line in shown)
+    assert not any(line.startswith("RUNNING LONGEST") for line in shown)
+    lowest = lines(seen, width=40, height=9, keys="q quits")
+    assert not any(line.startswith(("SLOWEST STEPS", "SHARDS")) for line in lowest), "before who backs off goes"
+    assert "RUNNING LONGEST  no step runs" in lines(seen, height=24)
+
+
+def test_on_a_narrow_screen_statuses_that_nothing_is_in_make_room() -> None:
+    counts = {"queued": 2, "running": 1234, "waiting": 37, "paused": 0, "parked": 1, "error": 0, "completed": 0}
+    seen = overview(executions={status: Counted(count, None) for status, count in counts.items()})
+    assert lines(seen, width=80)[1] == "queued 2  running 1,234  waiting 37  paused 0  parked 1"
+    assert lines(seen, width=50)[1] == "queued 2  running 1,234  waiting 37  parked 1"
+
+
 def test_many_notices_leave_room_for_the_rest() -> None:
-    shards = tuple(shard(f"s{n}/0", state="silent", silent_ms=12_000) for n in range(30))
+    shards = tuple(shard(f"s{n}/0", life=2, started_at=NOW - 12_000) for n in range(30))
     shown = lines(busy(shards=shards))
     assert sum(line.startswith("! ") for line in shown) == 4
-    assert "! and 30 more: they show where the window is higher" in shown
+    assert "! and 29 more: they show where the window is higher" in shown
     assert any(line.startswith("BACKING OFF") for line in shown)
 
 

@@ -142,6 +142,13 @@ def test_without_a_worker_it_is_said_what_waits() -> None:
     ]
 
 
+def test_many_silent_shards_are_one_line() -> None:
+    members = {f"w{n}/0": member(ago=14_000 + n * 1000) for n in range(30)}
+    found = said(**working(members={"w/0": member(), **members}))
+    silent = [text for _, text in found if "silent" in text]
+    assert silent == ["30 shards are silent, the latest for 14 s: w0/0, w1/0 and 28 more"]
+
+
 def test_the_worst_is_said_first() -> None:
     again = vitals(started_at=NOW - 7_000, life=3)
     found = said(
