@@ -37,7 +37,9 @@ class PatientHandler(logging.Handler):
         self._stream = stream
         self._left_out = left_out
         self._number = _number_of(stream)
-        self._poll = None if self._number is None or _is_file(self._number) else _poll_of(self._number)
+        waits = self._number is not None and not _is_file(self._number)
+        self._own = _own_way_to(self._number) if self._number is not None and waits else None
+        self._poll = _poll_of(self._number) if self._number is not None and waits else None
         self._backlog: deque[bytes] = deque()
         self._bytes = 0
         self._lost = 0
@@ -66,6 +68,14 @@ class PatientHandler(logging.Handler):
             while self._writer is not None and (left := until - time.monotonic()) > 0:
                 self._ready.wait(left)
 
+    def close(self) -> None:
+        """Let go of the pipe: its reader sees its end once the stream is closed, too."""
+        with self._ready:
+            own, self._own = self._own, None
+        if own is not None:
+            os.close(own)
+        super().close()
+
     @property
     def waiting(self) -> int:
         """Lines that are not written yet."""
@@ -74,8 +84,7 @@ class PatientHandler(logging.Handler):
 
     def _write(self, number: int, data: bytes) -> None:
         with self._ready:
-            if self._writer is None and self._fits(len(data)):
-                _write_all(number, data)
+            if self._writer is None and self._at_once(number, data):
                 return
             if self._bytes + len(data) > BACKLOG_BYTES_MAX:
                 self._lost += 1
@@ -86,10 +95,15 @@ class PatientHandler(logging.Handler):
                 self._writer = threading.Thread(target=self._drain, args=(number,), name="stepwell-log", daemon=True)
                 self._writer.start()
 
-    def _fits(self, size: int) -> bool:
-        if self._poll is None:
-            return True
-        return size <= AT_ONCE_MAX and any(event & select.POLLOUT for _, event in self._poll.poll(0))
+    def _at_once(self, number: int, data: bytes) -> bool:
+        """Write it, if that can be done without waiting."""
+        if self._poll is not None:
+            if len(data) > AT_ONCE_MAX or not any(event & select.POLLOUT for _, event in self._poll.poll(0)):
+                return False
+            if self._own is not None:
+                return _write_whole(self._own, data)
+        _write_all(number, data)
+        return True
 
     def _drain(self, number: int) -> None:
         """Write what waits, with nobody waiting for it; then end."""
@@ -128,6 +142,27 @@ def _poll_of(number: int) -> select.poll:
     poll = select.poll()
     poll.register(number, select.POLLOUT)
     return poll
+
+
+def _own_way_to(number: int) -> int | None:
+    """A descriptor of one's own for the same pipe, which never waits: other processes write there, too, and may take
+    the room that was just seen. None where the system gives none."""
+    if not stat.S_ISFIFO(os.fstat(number).st_mode):
+        return None
+    try:
+        return os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _write_whole(number: int, data: bytes) -> bool:
+    """Write what a pipe takes whole or not at all; False: not now. Where nobody reads any more there is nobody to
+    tell."""
+    try:
+        os.write(number, data)
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
+    return True
 
 
 def _write_all(number: int, data: bytes) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import select
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +45,7 @@ class Pipe:
         drain = threading.Thread(target=self._drain, daemon=True)
         drain.start()
         self.handler.flush()
+        self.handler.close()
         self.stream.close()
         drain.join()
         os.close(self.out)
@@ -63,6 +66,30 @@ def test_a_line_that_fits_is_in_the_pipe_when_the_call_is_over(pipe: Pipe) -> No
     pipe.logger.info("hello")
     assert pipe.handler.waiting == 0
     assert os.read(pipe.out, 100) == b"hello\n"
+
+
+@pytest.mark.pain(20)
+@pytest.mark.hang_limit(15)
+def test_a_pipe_that_another_process_fills_in_the_same_moment_keeps_nobody_waiting(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = 0
+
+    class Poll:
+        def poll(self, _timeout: int) -> list[tuple[int, int]]:
+            """There was room, and then there is none."""
+            nonlocal full
+            other = os.open(f"/proc/self/fd/{pipe.stream.fileno()}", os.O_WRONLY | os.O_NONBLOCK)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    full += os.write(other, b"y" * 4096)
+            os.close(other)
+            return [(pipe.stream.fileno(), select.POLLOUT)]
+
+    monkeypatch.setattr(pipe.handler, "_poll", Poll())
+    pipe.logger.info("mine")
+    assert full > 0
+    assert pipe.read(until="mine")[-1] == "y" * full + "mine"
 
 
 @pytest.mark.pain(20)
