@@ -6,6 +6,7 @@ show names of flows and steps, never inputs, results or ids; nothing can be chan
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import threading
@@ -42,6 +43,7 @@ class Exposition:
         alive: probe behind `/healthz`: should the process be left running?
         ready: probe behind `/readyz`: does it take work (store connected, leases held)?
         port: TCP port; 0 takes any free one.
+        otherwise: the port where that one is taken; None: then it can't start.
         host: address to listen on; the default is all IPv4 interfaces, `127.0.0.1` keeps it to this machine.
     """
 
@@ -52,10 +54,12 @@ class Exposition:
         alive: Probe = no_problem,
         ready: Probe = no_problem,
         port: int = 0,
+        otherwise: int | None = None,
         host: str = "0.0.0.0",
     ) -> None:
         self._pages = _Pages(scrapes, alive, ready)
         self._address = (host, port)
+        self._otherwise = otherwise
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -72,7 +76,7 @@ class Exposition:
         """
         host, port = self._address
         try:
-            self._server = _Server((host, port), self._pages)
+            self._server = self._listening(host, port)
         except (OSError, OverflowError) as error:
             raise UsageError(
                 f"the metrics endpoint can't listen on {host} port {port}: {message_of(error)};"
@@ -82,6 +86,20 @@ class Exposition:
             target=self._server.serve_forever, args=(_POLL_SECONDS,), name="stepwell-metrics", daemon=True
         )
         self._thread.start()
+
+    def _listening(self, host: str, port: int) -> _Server:
+        try:
+            return _Server((host, port), self._pages)
+        except OSError as error:
+            if self._otherwise is None or error.errno != errno.EADDRINUSE:
+                raise
+        server = _Server((host, self._otherwise), self._pages)
+        _logger.warning(
+            "port %d is taken: metrics are served on port %d (choose one by --metrics-port)",
+            port,
+            server.server_address[1],
+        )
+        return server
 
     def stop(self) -> None:
         """Stop serving, wait for the thread, and close the port. May be repeated."""

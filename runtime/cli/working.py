@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -76,7 +75,8 @@ def run(
         grace=grace,
         durability=promised(durability, replicas),
         worker_id=worker_id,
-        metrics_port=_free_port() if metrics_port is None else metrics_port,
+        metrics_port=METRICS_PORT if metrics_port is None else metrics_port,
+        metrics_port_else=0 if metrics_port is None else None,
         metrics_host=METRICS_HOST,
         otel=otel,
     )
@@ -103,20 +103,6 @@ def demo(
 
     arguments = [*(["--keep"] if keep else []), *(["--seed", str(seed)] if seed is not None else [])]
     raise typer.Exit(main(arguments))
-
-
-def _free_port() -> int:
-    """The usual port; where something else has it, any free one."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((METRICS_HOST, METRICS_PORT))
-        except OSError:
-            logger.warning(
-                "port %d is taken: metrics are served on a free port (choose one by --metrics-port)", METRICS_PORT
-            )
-            return 0
-    return METRICS_PORT
 
 
 def _announce(own: Session, parent: Parent, log_json: bool) -> None:

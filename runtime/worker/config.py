@@ -34,6 +34,7 @@ class WorkerConfig:
         durability: when a write counts as acknowledged; None: as the namespace has it.
         worker_id: what it is called; None: as `WorkerName` says.
         metrics_port: port of /metrics, /healthz and /readyz; None: not served; 0: any free one.
+        metrics_port_else: the port where metrics_port is taken; None: then the worker does not start.
         metrics_host: address that the port is bound to.
         otel: whether spans are made; None: if `OTEL_*` variables or a tracer provider of the process say where they go.
 
@@ -54,6 +55,7 @@ class WorkerConfig:
     durability: Durability | None = None
     worker_id: str | None = None
     metrics_port: int | None = None
+    metrics_port_else: int | None = None
     metrics_host: str = "0.0.0.0"
     otel: bool | None = None
 

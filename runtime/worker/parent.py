@@ -73,7 +73,12 @@ class Parent:
         self._exposition: Exposition | None = None
         if config.metrics_port is not None:
             self._exposition = Exposition(
-                self._scrapes, alive=self._alive, ready=self._ready, port=config.metrics_port, host=config.metrics_host
+                self._scrapes,
+                alive=self._alive,
+                ready=self._ready,
+                port=config.metrics_port,
+                otherwise=config.metrics_port_else,
+                host=config.metrics_host,
             )
         self._station: Station | None = None
         self._came_round = time.monotonic()

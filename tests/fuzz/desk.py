@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from stepwell import demo
 from stepwell.cli import app as cli_app
-from stepwell.cli import bulk, dead, executions, explain, looking, main, tailing, top, working
+from stepwell.cli import bulk, dead, executions, explain, looking, main, tailing, top
 from stepwell.client import Client, address
 from stepwell.client.moves import Ask, Move, Peek
 from stepwell.core.errors import StoreUnreachable
@@ -50,7 +50,6 @@ INSTEAD: tuple[tuple[Any, str, Callable[..., object]], ...] = (
     (address.EmbeddedServer, "use", _no_server),
     (parent, "Parent", _no_server),
     (demo, "main", _nothing),
-    (working, "_free_port", _nothing),
     (logs, "setup_logging", _nothing),
     (top, "_wait", _nothing),
 )

@@ -86,6 +86,20 @@ def test_a_port_in_use_is_one_clear_sentence() -> None:
             Exposition(no_scrapes(), host="127.0.0.1", port=port).start()
 
 
+def test_where_the_usual_port_is_taken_another_one_is_served_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = Exposition(no_scrapes(), host="127.0.0.1", port=port, otherwise=0)
+        server.start()
+    try:
+        assert server.port not in (0, port)
+        assert [line.getMessage() for line in caplog.records] == [
+            f"port {port} is taken: metrics are served on port {server.port} (choose one by --metrics-port)"
+        ]
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("203.0.113.7", 0)])
 def test_an_address_that_is_not_ours_is_one_clear_sentence(host: str, port: int) -> None:
     with pytest.raises(StepwellError, match="can't listen on"):
