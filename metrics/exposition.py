@@ -123,13 +123,21 @@ class _Pages:
     def answer(self, path: str, accept: str, accept_encoding: str) -> tuple[HTTPStatus, Answer]:
         """The page at `path`; the others are headers of the request."""
         if path == "/metrics":
-            return HTTPStatus.OK, self._scrapes.answer(accept, accept_encoding)
+            return self._page(accept, accept_encoding)
         probe = self._probes.get(path)
         if probe is not None:
             problem = _ask(probe)
             status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
             return status, Answer(PLAIN, "", f"{problem or 'ok'}\n".encode())
         return HTTPStatus.NOT_FOUND, Answer(PLAIN, "", b"there are /metrics, /healthz and /readyz\n")
+
+    def _page(self, accept: str, accept_encoding: str) -> tuple[HTTPStatus, Answer]:
+        try:
+            return HTTPStatus.OK, self._scrapes.answer(accept, accept_encoding)
+        except Exception as error:
+            _logger.exception("the page of metrics could not be made")
+            said = f"the page could not be made: {type(error).__name__}; the log has the rest\n"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, Answer(PLAIN, "", said.encode())
 
 
 def _ask(probe: Probe) -> str:

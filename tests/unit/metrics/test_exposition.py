@@ -79,6 +79,21 @@ def test_probes_answer_with_the_reason() -> None:
         failing.stop()
 
 
+def test_a_page_that_can_not_be_made_is_an_error_that_the_log_tells(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> None:
+        raise RuntimeError("secret detail")
+
+    server = Exposition(Scrapes(Totals(), Sheet.in_memory(), broken), host="127.0.0.1")
+    server.start()
+    try:
+        said = "the page could not be made: RuntimeError; the log has the rest\n"
+        assert ask(server.port, "/metrics")[::2] == (500, said)
+        assert ask(server.port, "/healthz")[0] == 200
+    finally:
+        server.stop()
+    assert "the page of metrics could not be made" in caplog.text
+
+
 def test_a_port_in_use_is_one_clear_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
