@@ -60,8 +60,8 @@ def spellings(secret: str) -> frozenset[str]:
 def redact(text: str) -> str:
     """Return `text` with the userinfo and the password-like query parts of every URL in it replaced by `***`, and so
     each declared secret."""
-    for forms in tuple(_declared.values()):
-        text = redact_secrets(text, forms)
+    if _declared:
+        text = redact_secrets(text, frozenset().union(*_declared.copy().values()))
     if "://" not in text:
         return text
     if "@" in text:

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from stepwell.core import events
 from stepwell.core import redact as redact_module
 from stepwell.core.errors import UsageError
-from stepwell.core.redact import hide_secrets
+from stepwell.core.redact import hide_secrets, redact
 from stepwell.flow.context import StepContext, running_step
 from stepwell.metrics import logs
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
@@ -345,6 +346,15 @@ def test_declared_secrets_are_in_no_line_however_they_are_spelt(
             logging.getLogger("shop").exception("no %s", SECRET, extra={"fields": {"deep": [{"x": SECRET}]}})
         for form in ("hunter", "s3cr3t"):
             assert form not in stream.getvalue()
+
+
+@pytest.mark.parametrize("secrets", list(permutations(["tok_live", "tok_live_9f8e", "e_9f8e7d"])))
+def test_of_secrets_that_hold_each_other_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, secrets: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(redact_module, "_declared", {})
+    hide_secrets(*secrets)
+    assert redact("a tok_live_9f8e b tok_live c e_9f8e7d") == "a *** b *** c ***"
 
 
 def test_a_secret_that_would_hide_half_of_each_text_is_refused() -> None:
