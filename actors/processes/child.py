@@ -21,6 +21,7 @@ from stepwell.actors.processes import code, wire
 from stepwell.actors.processes.bereavement import hear_of_parents_end
 from stepwell.core.messages import message_of
 from stepwell.core.records import Failure
+from stepwell.core.redact import hide_secrets
 from stepwell.flow.arguments import unpack
 from stepwell.flow.attempt import failure_of, where_raised
 from stepwell.flow.context import running_step
@@ -68,6 +69,7 @@ def _begin(hello: wire.Hello) -> None:
     _end_with_parent(hello.parent)
     _go_before_the_shard()
     setproctitle.setproctitle(f"stepwell: steps of {hello.parent}")
+    hide_secrets(*hello.secrets)
     if hello.log is not None:
         log = hello.log
         setup_logging(log.json, log.level, log.secrets, fields=log.fields)

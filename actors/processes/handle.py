@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from stepwell.actors.processes import wire
+from stepwell.core.redact import declared_secrets
 from stepwell.metrics.logs import LogSetup
 from stepwell.metrics.tracing import TraceSetup
 
@@ -103,7 +104,8 @@ class StepProcess:
                 writer.transport.abort()
                 raise
         path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
-        writer.write(b"%8d" % len(path) + path + wire.frame(wire.Hello(os.getpid(), log, traces)))
+        hello = wire.Hello(os.getpid(), log, traces, tuple(declared_secrets()))
+        writer.write(b"%8d" % len(path) + path + wire.frame(hello))
         return cls(popen, reader, writer)
 
     async def ask(self, question: wire.Load | wire.Run) -> wire.Answer:

@@ -20,12 +20,13 @@ HEAD_BYTES = 4
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first message: who the receiver's parent must be, how that one logs, if Stepwell set it up, and how it
-    traces, if it does."""
+    """The first message: who the receiver's parent must be, how that one logs, if Stepwell set it up, how it traces, if
+    it does, and what was declared to it as secret: the receiver may never load the module that did."""
 
     parent: int
     log: LogSetup | None = None
     traces: TraceSetup | None = None
+    secrets: tuple[str, ...] = ()
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):

@@ -101,6 +101,11 @@ def fail(how: str) -> None:
 
 
 @step(isolation="process")
+def fail_saying(words: str) -> None:
+    raise ValueError(words)
+
+
+@step(isolation="process")
 def result_of_size(size: int) -> str:
     return "x" * size
 

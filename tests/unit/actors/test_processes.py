@@ -24,6 +24,7 @@ from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.messages import StepDone, StepErred, StepHeld
 from stepwell.actors.processes.handle import StepProcess
 from stepwell.actors.runner import StepOrder, StepRunner, processes
+from stepwell.core import redact
 from stepwell.core.limits import Limits
 from stepwell.flow.context import StepContext
 from stepwell.flow.loader import load_module
@@ -143,6 +144,16 @@ def test_what_a_body_raises_is_judged_by_its_policy(
     assert erred.retry_after == (7.0 if how == "retry after" else None)
     assert "secret" not in erred.error.message
     assert isinstance(warm.outcome(isolated.pid), StepDone)
+
+
+@pytest.mark.parametrize("lane", [False, True])
+def test_what_was_declared_secret_in_the_shard_is_in_no_error_of_a_process_that_never_loads_that_module(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, lane: bool
+) -> None:
+    monkeypatch.setattr(redact, "_declared", {})
+    redact.hide_secrets("s3cr3t-of-main")
+    erred = stage.outcome(isolated.fail_saying, "no to s3cr3t-of-main", lane=lane)
+    assert (erred.error.type, erred.error.message) == ("ValueError", "no to ***")
 
 
 def test_arguments_that_do_not_fit_the_function_are_final(warm: Stage) -> None:
