@@ -126,9 +126,12 @@ class Traces:
 
     def enter(self, context: StepContext) -> None:
         """Make the attempt's span the active one: what the body instruments lies under it."""
-        span = read_traceparent(context.traceparent)
-        if span is not None:
-            contexts.attach(_active(span.trace_id, span.span_id, span.flags, context.tracestate))
+        try:
+            span = read_traceparent(context.traceparent)
+            if span is not None:
+                contexts.attach(_active(span.trace_id, span.span_id, span.flags, context.tracestate))
+        except Exception:
+            logger.debug("no span could be made the active one", exc_info=True)  # the body runs all the same
 
     def close(self) -> None:
         """Have the last spans exported; waits a few seconds at most."""

@@ -20,6 +20,7 @@ from stepwell.core.status import COMPLETED, ERROR
 from stepwell.core.token import token_seed
 from stepwell.core.tracing import execution_span, trace_of
 from stepwell.flow.context import StepContext
+from stepwell.metrics import traces as traces_module
 from stepwell.metrics.traces import PlannedIds
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -143,6 +144,14 @@ def test_garbage_in_place_of_a_span_makes_none_active() -> None:
     context = StepContext("x", "f", "s", "s", 1, "t", "x:t", 1, traceparent="garbage")
     Collected().traces().enter(context)
     assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_a_context_that_can_not_be_entered_keeps_no_body_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_context: object) -> None:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(traces_module.contexts, "attach", broken)
+    Collected().traces().enter(StepContext("e", "f", "s", "s", 1, "t", "e:t", 7, traceparent=CALLER + "1"))
 
 
 def test_the_page_on_traces_names_exactly_what_spans_have() -> None:
