@@ -27,6 +27,7 @@ __all__ = [
     "Redis",
     "Session",
     "Verbose",
+    "VerboseLogs",
     "columns",
     "cut",
     "open_client",
@@ -210,4 +211,10 @@ Json = Annotated[
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Show tracebacks.", callback=_set_verbose, is_eager=True),
+]
+VerboseLogs = Annotated[
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Log what is on DEBUG, too; show tracebacks.", callback=_set_verbose, is_eager=True
+    ),
 ]

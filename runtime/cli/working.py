@@ -9,7 +9,7 @@ import typer
 
 from stepwell.cli import run_options as option
 from stepwell.cli.run_options import METRICS_PORT
-from stepwell.cli.session import Data, Redis, Session, Verbose, resolved, session
+from stepwell.cli.session import Data, Redis, Session, Verbose, VerboseLogs, resolved, session
 
 if TYPE_CHECKING:
     from stepwell.worker.parent import Parent
@@ -51,7 +51,7 @@ def run(
     worker_id: option.WorkerId = None,
     otel: option.Otel = None,
     log_json: option.LogJson = False,
-    verbose: Verbose = False,
+    verbose: VerboseLogs = False,
 ) -> None:
     """Run flows until Ctrl-C or SIGTERM; then let running steps finish, and end."""
     from stepwell.client.address import promised
