@@ -16,11 +16,13 @@ from importlib import resources
 from typing import Any
 
 import pytest
-from system.support.load import AWAITED, HELD, PLANS, RESTED, Load
+from system.support.load import AWAITED, HELD, HERE, PLANS, RESTED, Load
 from system.support.processes import Processes, eventually
 from system.support.prometheus import Prometheus, Series, address_of, promtool
 from system.support.stage import Stage, WorkerProcess
-from system.support.tally import Rows, Tally
+from system.support.told import ToldReceiver
+from tally.numbers import Tally
+from tally.rows import lateness_of, tally_of
 
 from stepwell.metrics import instruments as i
 
@@ -61,8 +63,9 @@ class Observed:
 
     prometheus: Prometheus
     worker: WorkerProcess
-    receiver: Tally
-    rows: Rows
+    receiver: ToldReceiver
+    rows: dict[str, dict[str, bytes]]
+    known: Tally
     before: dict[str, Series]
     amid: dict[str, Series]
     after: dict[str, Series]
@@ -97,7 +100,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
     stage = Stage(processes, folder, eventually)
     prometheus = Prometheus(processes, folder / "prometheus", eventually)
     try:
-        with Tally() as receiver:
+        with ToldReceiver() as receiver:
             load = Load(stage, receiver)
             worker = load.start_worker()
             prometheus.start([address_of(worker)], [rules])
@@ -115,7 +118,10 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
                 prometheus.wait_until(level, 0)
             prometheus.wait_for_scrape()
             after = shown(prometheus)
-            yield Observed(prometheus, worker, receiver, Rows(load.rows()), before, amid, after, amid_s)
+            rows = load.rows()
+            known = tally_of(rows, HERE)
+            known.add(lateness_of(rows.values()))
+            yield Observed(prometheus, worker, receiver, rows, known, before, amid, after, amid_s)
         prometheus.stop()
     finally:
         stage.end()
@@ -130,9 +136,15 @@ def counted(observed: Observed, labels: tuple[str, ...], promql: str) -> Counter
     return Counter({key: int(value) for key, value in by_labels.items() if value})
 
 
-def check_spread(observed: Observed, instrument: i.Instrument, values: list[float], unknown: int = 0) -> None:
-    """A histogram has these values, and some that nobody else knows: as many, their sum, and quantiles within the
-    buckets of the true ones."""
+def values_of(observed: Observed, instrument: i.Instrument) -> list[float]:
+    """All that a histogram should hold, by the rows."""
+    return [value for values in observed.known.values[instrument].values() for value in values]
+
+
+def check_spread(observed: Observed, instrument: i.Instrument, unknown: int = 0) -> None:
+    """A histogram has the values of the rows, and some that nobody else knows: as many, their sum, and quantiles within
+    the buckets of the true ones."""
+    values = values_of(observed, instrument)
     name, prometheus = instrument.full_name, observed.prometheus
     assert prometheus.value(f"sum({name}_count)") == len(values) + unknown
     total = prometheus.value(f"sum({name}_sum)")
@@ -185,35 +197,33 @@ def test_every_attempt_that_the_receiver_saw_is_counted_once(observed: Observed)
 
 @pytest.mark.pain(20)
 def test_attempts_retries_and_failures_are_counted_as_the_rows_have_them(observed: Observed) -> None:
-    rows = observed.rows
-    assert counted(observed, ("flow", "step", "outcome"), "stepwell_step_attempts_total") == rows.attempts
-    assert counted(observed, ("flow", "step", "reason"), "stepwell_step_retries_scheduled_total") == rows.scheduled
-    assert counted(observed, ("flow", "step", "reason"), "stepwell_step_failures_total") == rows.failures
-    assert {reason for _, _, reason in rows.failures} == {"budget", "fatal", "deadline", "payload"}
-    assert {reason for _, _, reason in rows.scheduled} == {"error", "timeout", "crash", "retry_after"}
+    attempts, scheduled, failures = (
+        observed.known.counts[each] for each in (i.STEP_ATTEMPTS, i.STEP_RETRIES_SCHEDULED, i.STEP_FAILURES)
+    )
+    assert counted(observed, ("flow", "step", "outcome"), "stepwell_step_attempts_total") == attempts
+    assert counted(observed, ("flow", "step", "reason"), "stepwell_step_retries_scheduled_total") == scheduled
+    assert counted(observed, ("flow", "step", "reason"), "stepwell_step_failures_total") == failures
+    assert {reason for *_, reason in failures} == {"budget", "fatal", "deadline", "payload"}
+    assert {reason for *_, reason in scheduled} == {"error", "timeout", "crash", "retry_after"}
 
 
 def test_every_end_of_an_execution_is_counted(observed: Observed) -> None:
-    # Two failed first and were brought back: they ended twice. A flow that nobody has has no series of its own.
-    ended = observed.rows.ended + Counter({("asked", "error"): 2})
-    ended["other", "cancelled"] = ended.pop(("asked_of_nobody", "cancelled"))
+    ended = observed.known.counts[i.EXECUTIONS_ENDED]
     assert counted(observed, ("flow", "status"), "stepwell_executions_total") == ended
     assert observed.prometheus.value("sum(stepwell_execution_duration_seconds_count)") == sum(ended.values())
 
 
 def test_histograms_say_what_the_rows_say_within_a_bucket(observed: Observed) -> None:
-    check_spread(observed, i.RETRY_BACKOFF, observed.rows.backoffs)
-    # Those that were brought back were due when that was asked for.
-    check_spread(observed, i.RETRY_LATENESS, observed.rows.latenesses, unknown=2)
-    check_spread(observed, i.STEP_DURATION, observed.rows.durations)
-    check_spread(observed, i.STEP_ATTEMPTS_TO_SUCCESS, observed.rows.to_success)
+    check_spread(observed, i.RETRY_BACKOFF)
+    # Four were begun by hand, and were due when that was asked for.
+    check_spread(observed, i.RETRY_LATENESS, unknown=4)
+    check_spread(observed, i.STEP_DURATION)
+    check_spread(observed, i.STEP_ATTEMPTS_TO_SUCCESS)
 
 
 def test_it_is_told_what_ended_each_backoff(observed: Observed) -> None:
     woken = counted(observed, ("source",), "stepwell_retry_wakeups_total")
-    # Some of those that failed for good waited before, too; two backoffs were cancelled.
-    assert sum(woken.values()) == len(observed.rows.latenesses)
-    assert woken["manual",] == 2
+    assert woken == {("timer",): len(values_of(observed, i.RETRY_LATENESS)), ("manual",): 2}
     assert counted(observed, ("reason",), "stepwell_backoffs_abandoned_total") == {("cancel",): 2}
 
 
@@ -240,7 +250,7 @@ def test_levels_rise_and_are_0_again(observed: Observed) -> None:
 def test_the_next_retry_is_due_when_the_row_says_so(observed: Observed) -> None:
     [(_, promql)] = [(title, promql) for title, promql in QUERIES if title == "Next retry in A"]
     [seconds] = observed.amid[promql].values()
-    backoff = min(each for each in observed.rows.backoffs if each >= 3600)
+    backoff = min(each for each in values_of(observed, i.RETRY_BACKOFF) if each >= 3600)
     assert backoff - 120 < seconds <= backoff
 
 
@@ -251,7 +261,9 @@ def test_openmetrics_was_agreed_upon_and_brings_examples(observed: Observed) -> 
     found = observed.prometheus.exemplars("stepwell_step_retries_scheduled_total")
     assert found
     for labels, exemplar in found:
-        assert exemplar["labels"]["execution"] in observed.rows.retried[labels["flow"]]
+        name = exemplar["labels"]["execution"]
+        retries = tally_of({name: observed.rows[name]}, HERE).counts[i.STEP_RETRIES_SCHEDULED]
+        assert labels["flow"] in {flow for flow, *_ in retries}
     slow = observed.prometheus.exemplars("stepwell_step_duration_seconds_bucket")
     assert {labels["le"] for labels, _ in slow}, "slow buckets have examples"
 
@@ -279,5 +291,6 @@ def test_rules_can_be_evaluated_and_tell_of_what_happened_and_nothing_else(obser
     # The load's letter and parked execution are seen to, and all that has to last has not lasted.
     alerts = observed.prometheus.alerts()
     assert {name for name, state in alerts.items() if state == "firing"} == {"StepwellBudgetExhausted"}
+    failures = observed.known.counts[i.STEP_FAILURES]
     exhausted = counted(observed, ("flow", "step"), 'ALERTS{alertname="StepwellBudgetExhausted"}')
-    assert exhausted == {(flow, step): 1 for flow, step, reason in observed.rows.failures if reason == "budget"}
+    assert exhausted == {(flow, step): 1 for flow, step, reason in failures if reason == "budget"}

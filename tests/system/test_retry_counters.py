@@ -17,7 +17,7 @@ from system.support import fate_plans
 from system.support.fate_plans import Planned, coarse, late_starts, tally_of_plan, tally_of_record
 from system.support.fates import Asked, FateReceiver
 from system.support.scrapes import Scraper, looks_like_an_id, page_of
-from system.support.stage import HANG_SECONDS, SUPPORT, Stage
+from system.support.stage import HANG_SECONDS, KEYS, SUPPORT, Stage
 from tally.levels import ABSENT_AT_REST, OF_WORK
 from tally.numbers import Numbers, Tally, differences
 from tally.page import ACCEPTS, label_values, numbers_of
@@ -28,12 +28,10 @@ from stepwell.core.ownership import owners
 from stepwell.metrics import instruments as i
 from stepwell.metrics.instruments import Instrument
 from stepwell.store.inbox import InboxStore
-from stepwell.store.keys import Keys
 from stepwell.store.scripts import Scripts
 
 FLOWS = SUPPORT / "fated.py"
 SEED = int(os.environ.get("STEPWELL_TEST_STORM_SEED", "20261130"))
-KEYS = Keys()
 HERE = frozenset({"route", "detour", "abreast", "talk", "fickle"})
 NOWHERE = "nowhere"
 TOLD_BY_PLAN = (
@@ -186,12 +184,7 @@ class Storm:
         return numbers_of(page_of(self.worker, accept))
 
     def rows(self) -> dict[str, dict[str, bytes]]:
-        names = [*self.by_id, *self.extra]
-        with self.stage.server() as server:
-            found = {name: server.hgetall(KEYS.row(name)) for name in names}
-        return {
-            name: {field.decode(): value for field, value in fields.items()} for name, fields in found.items() if fields
-        }
+        return self.stage.rows([*self.by_id, *self.extra])
 
     def settle(self, known: Tally, instruments: Iterable[Instrument]) -> Numbers:
         """Wait until the page shows what is known: it is told after what it tells of."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from system.support.receiver import Answer, Receiver
 
 HELD = "held:"
 """A fate `held:GATE:FATE` is told only when its gate is released."""
@@ -43,20 +43,14 @@ class Asked:
         return self.execution, self.path, self.attempt
 
 
-class FateReceiver(ThreadingHTTPServer):
-    """Use it in a `with` block. `plan`: by execution and path the fates of the attempts, in order."""
-
-    daemon_threads = True
-    request_queue_size = 512
+class FateReceiver(Receiver):
+    """`plan`: by execution and path the fates of the attempts, in order."""
 
     def __init__(self, plan: Mapping[tuple[str, str], Sequence[str]]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/"
+        super().__init__()
         self._plan = plan
         self._record: list[Asked] = []
-        self._lock = threading.Lock()
         self._gates: defaultdict[str, threading.Event] = defaultdict(threading.Event)
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def record(self) -> list[Asked]:
@@ -89,39 +83,15 @@ class FateReceiver(ThreadingHTTPServer):
             gate.wait()
         return plain(fate)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever asked may be dead by now."""
+    def answer(self, key: str, told: dict[str, Any]) -> Answer:
+        """Its fate, by the status or in words."""
+        assert key in {"", told["key"]}
+        fate = self.receive(told)
+        headers = {"Retry-After": BUSY_SECONDS} if fate == "busy" else {}
+        return Answer({"fate": fate}, STATUSES.get(fate, 200), headers)
 
-    def __enter__(self) -> FateReceiver:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             for gate in self._gates.values():
                 gate.set()
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: FateReceiver
-
-    def do_POST(self) -> None:
-        told = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
-        assert self.headers.get("Idempotency-Key") in {None, told["key"]}
-        fate = self.server.receive(told)
-        answer = json.dumps({"fate": fate}).encode()
-        self.send_response(STATUSES.get(fate, 200))
-        if fate == "busy":
-            self.send_header("Retry-After", BUSY_SECONDS)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        super().__exit__()

@@ -8,7 +8,7 @@ from typing import Any
 
 from system.support.prometheus import Prometheus
 from system.support.stage import SUPPORT, Stage, WorkerProcess
-from system.support.tally import Tally
+from system.support.told import ToldReceiver
 
 from stepwell import Client
 
@@ -35,6 +35,8 @@ PLANS: tuple[tuple[str, int, list[str]], ...] = (
     ("asked_apart", 1, ["crash", "ok"]),
     ("asked_apart", 1, ["hold"]),
 )
+HERE = frozenset({"asked_to_rest", "asked_to_wait", *(flow for flow, *_ in PLANS)})
+"""All flows that the worker has."""
 BROUGHT_BACK = ["error", "error", "error", "error", "ok"]
 """It fails at its last attempt, and works when a person has brought it back."""
 RESTING = ["error", "ok"]
@@ -45,7 +47,7 @@ HELD, RESTED, AWAITED = 3, 4, 3
 class Load:
     """`begin` brings the worker into the middle of it, `end` to its end: then nothing runs or waits any more."""
 
-    def __init__(self, stage: Stage, receiver: Tally) -> None:
+    def __init__(self, stage: Stage, receiver: ToldReceiver) -> None:
         self.stage = stage
         self.receiver = receiver
         self.ids: list[str] = []
@@ -108,10 +110,9 @@ class Load:
             client.drop_letter(letter["id"])
             self.stage.eventually(lambda: self._going_on(client) == {}, "all have ended")
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> dict[str, dict[str, bytes]]:
         """What is recorded of each execution."""
-        with self.stage.client() as client:
-            return [client.describe(name) for name in self.ids]
+        return self.stage.rows(self.ids)
 
     def _start(self, client: Client, flow: str, given: dict[str, Any], name: str = "") -> None:
         name = f"{name or flow}-{sum(each.startswith(f'{name or flow}-') for each in self.ids)}"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,10 +21,12 @@ from system.support.journal import Journal
 from stepwell import Client
 from stepwell.store.connect import connect
 from stepwell.store.embedded import EmbeddedServer
+from stepwell.store.keys import Keys
 
 SUPPORT = Path(__file__).resolve().parent
 SUBJECT = SUPPORT / "subject.py"
 HANG_SECONDS = 60.0
+KEYS = Keys()
 
 
 class Eventually(Protocol):
@@ -215,6 +217,14 @@ class Stage:
         if self.url is not None:
             return connect(self.url)
         return connect(f"unix://{json.loads((self.data / 'server.json').read_text())['socket']}")
+
+    def rows(self, executions: Iterable[str]) -> dict[str, dict[str, bytes]]:
+        """What Redis holds of them."""
+        with self.server() as server:
+            found = {name: server.hgetall(KEYS.row(name)) for name in executions}
+        return {
+            name: {field.decode(): value for field, value in fields.items()} for name, fields in found.items() if fields
+        }
 
     def open(self, gate: str) -> None:
         """Let held steps go on."""

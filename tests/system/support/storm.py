@@ -15,16 +15,14 @@ from typing import Any, TypeVar
 
 import redis
 from system.support.effects import EffectReceiver
-from system.support.stage import SUPPORT, Stage, WorkerProcess
+from system.support.stage import KEYS, SUPPORT, Stage, WorkerProcess
 from system.support.stormy import STEP_SECONDS, STEPS
 
 from stepwell.core.errors import StoreError
-from stepwell.store.keys import Keys
 from stepwell.store.link import Link
 from stepwell.store.scripts import Scripts
 
 T = TypeVar("T")
-KEYS = Keys("stepwell")
 FLOWS = SUPPORT / "stormy.py"
 # Past the lease of 10 s, so that others have taken over when it wakes up.
 FROZEN_SECONDS = 11.5
