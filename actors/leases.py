@@ -262,6 +262,7 @@ class Leases:
         complete = True
         missed = ""
         retaken: list[int] = []
+        lost: dict[str, list[int]] = {}
         for grant, answer, seq in zip(grants, answers, known, strict=True):
             suspected = grant.partition in self._suspects
             if isinstance(answer, Renewed):
@@ -276,9 +277,12 @@ class Leases:
             elif isinstance(answer, Unanswered):
                 missed = answer.reason
             elif not self._released:
-                self._lose(grant.partition, answer.holder)
+                lost.setdefault(answer.holder.split("|")[0] or "nobody", []).append(grant.partition)
+                self._lose(grant.partition)
         if complete and grants and not missed:
             self.on_settled(sent)
+        for holder, partitions in lost.items():
+            _tell_of(f"{holder} holds what is not ours any more:", partitions, logging.WARNING)
         if retaken:
             _tell_of("leases had lapsed or were lost, nobody else had taken them: ours again in", retaken)
         self._note_missed(missed)
@@ -295,8 +299,7 @@ class Leases:
         self._suspects.discard(partition)
         self.mirror.lease_checked(partition, self._holdings.lease(partition))
 
-    def _lose(self, partition: int, holder: str) -> None:
-        logger.warning("partition %d is not ours any more (holder: %s)", partition, holder.split("|")[0] or "nobody")
+    def _lose(self, partition: int) -> None:
         self._let_go(partition)
         self._observer(store_events.Fenced(partition, lost=True))
         self._observer(store_events.PartitionGone(partition, "lost"))
@@ -434,7 +437,7 @@ def _cause(grant: Grant, dead: bool) -> Literal["", "boxed", "dead", "lapsed"]:
     return "boxed" if grant.boxed else "dead" if dead else "lapsed"
 
 
-def _tell_of(what: str, partitions: list[int]) -> None:
+def _tell_of(what: str, partitions: list[int], level: int = logging.INFO) -> None:
     """One line, however many partitions."""
     extra = {"fields": {"partitions": len(partitions)}}
-    logger.info("%s %d partitions: %s", what, len(partitions), ranges(partitions), extra=extra)
+    logger.log(level, "%s %d partitions: %s", what, len(partitions), ranges(partitions), extra=extra)

@@ -218,7 +218,7 @@ def test_a_partition_that_another_owner_took_is_not_brought_back_by_us(world: Wo
     first = world.shards[0]
     world.start(quick, "e1")
     world.run_for(0.5)
-    first.leases._lose(world.keys.partition_of("e1"), "another")
+    first.leases._lose(world.keys.partition_of("e1"))
     world.settle()
     assert len(first.context.afterlife) == 0
 

@@ -104,6 +104,15 @@ def test_a_fenced_write_makes_it_look_at_once_and_tells_the_mirror(stage: Stage)
     assert [e for e in stage.events if not isinstance(e, PartitionGained)] == [Fenced(2, lost=False)]
 
 
+def test_partitions_that_another_one_has_now_are_one_line(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.leases.round()
+    stage.store.lost = {0, 1, 2}
+    caplog.clear()
+    stage.leases.round()
+    told = [(line.levelname, line.getMessage()) for line in caplog.records]
+    assert told == [("WARNING", "other holds what is not ours any more: 3 partitions: 0-2")]
+
+
 def test_leases_that_lapsed_are_one_line_and_no_fenced_writes(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "stepwell.leases")
     stage.leases.round()
