@@ -134,14 +134,6 @@ class Intake:
                     self._observer(store_events.DeadLettered(letter.kind, letter.reason))
             elif not isinstance(reply, Refused):
                 logger.error("entry %s of the ingress can't be buried: %s", letter.entry_id, reply)
-        if letters:
-            first = letters[0]
-            logger.warning(
-                "dead letters of the ingress: %d new ones; the first is entry %s: %s",
-                len(letters),
-                first.entry_id,
-                first.reason,
-            )
 
     # Starts.
 
