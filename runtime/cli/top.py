@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import suppress
@@ -31,6 +32,8 @@ FRAME_SECONDS: Final = 0.25
 REST_FACTOR: Final = 9
 ENTRIES_MAX: Final = 50
 FIRST_SECONDS: Final = 1.0
+# Of these rich shows nothing at all.
+NO_SCREENS: Final = ("dumb", "unknown")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,6 +67,9 @@ def top(
         if own.json:
             _print_json(own, reader, once)
         elif once or not own.on_screen:
+            _print_frame(own, reader)
+        elif os.environ.get("TERM", "").lower() in NO_SCREENS:
+            own.remark("this terminal can't show a live view (TERM): one frame")
             _print_frame(own, reader)
         else:
             _watch(own, reader)

@@ -72,6 +72,17 @@ def test_where_no_terminal_is_one_frame_is_printed_and_nothing_is_cut(run: Run, 
     assert paused == [1.0]
 
 
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_without_a_screen_gets_one_frame_and_why(
+    run: Run, monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    monkeypatch.setattr(Session, "on_screen", True, raising=False)
+    monkeypatch.setenv("TERM", term)
+    code, out, err = run(FakeClient(busy()))
+    assert (code, out.count("BACKING OFF")) == (0, 1)
+    assert err == "this terminal can't show a live view (TERM): one frame\n"
+
+
 def test_json_once_is_one_object_of_the_documented_shape(run: Run) -> None:
     code, out, _ = run(FakeClient(busy()), "--once", "--json")
     assert (code, out.count("\n")) == (0, 1)
