@@ -211,10 +211,10 @@ class ExecutionActor(PooledActor):
         elif isinstance(message, m.Stay):
             self._told_to_stay()
         elif isinstance(message, m.StepHeld):
-            again = m.StartAgain(message.path, message.attempt, message.retry)
+            again = m.StartAgain(message.path, message.attempt)
             self.timers.start("held:" + message.path, HELD_RETRY_SECONDS, again)
         elif isinstance(message, m.StartAgain):
-            self._start(StartAttempt(message.path, message.attempt, again=not message.retry))
+            self._start(StartAttempt(message.path, message.attempt))
         elif isinstance(message, m.Passivate):
             if self._idle_ms > WAKE_AHEAD_SECONDS * 1000:
                 self._ask_to_leave()
@@ -453,7 +453,7 @@ class ExecutionActor(PooledActor):
             return  # the partition is lost, and `Drop` is on its way
         call = machine.step_call(effect.path)
         context = context_of(cp, op, effect.path, call.step, grant.epoch, flags=self._shard.trace_flags)
-        due = None if effect.again else op.late_from
+        due = op.late_from
         ready_at = self._shard.clock.now_ms() if due is None else due
         order = StepOrder(self._partition, grant.value, call, context, op.lane, ready_at, due is not None)
         self._shard.runner.start(order, self.actor_ref)

@@ -60,12 +60,10 @@ class StepErred(msgspec.Struct, gc=False):
 
 
 class StepHeld(msgspec.Struct, gc=False):
-    """An attempt was not begun because the partition's lease might lapse; it has to be asked for again. `retry`: as in
-    its `StepOrder`."""
+    """An attempt was not begun because the partition's lease might lapse; it has to be asked for again."""
 
     path: str
     attempt: int
-    retry: bool = False
 
 
 class NeverBegun(msgspec.Struct, gc=False):
@@ -96,7 +94,6 @@ class StartAgain(msgspec.Struct, gc=False):
 
     path: str
     attempt: int
-    retry: bool
 
 
 class Written(msgspec.Struct, gc=False):

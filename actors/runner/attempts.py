@@ -150,7 +150,7 @@ class Attempts:
             attempt = ready.pop(0)
             if not self._submit(attempt):
                 ready += self._end(attempt)
-                attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number, attempt.order.retry))
+                attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number))
 
     def adopt(self, execution_id: str, path: str, number: int, ref: AnyRef) -> bool:
         """Send the outcome of an attempt whose body has begun to `ref`; False if there is none such."""
@@ -238,7 +238,7 @@ class Attempts:
     def hold_back(self, attempt: Attempt) -> None:
         """It can't begin now; it has to be asked for again."""
         self._launch(self._end(attempt))
-        attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number, attempt.order.retry))
+        attempt.ref.tell(StepHeld(attempt.order.context.path, attempt.number))
 
     def finish(self, attempt: Attempt, outcome: Outcome | None) -> None:
         """The body has ended, or could not begin; None: its outcome is of no use."""

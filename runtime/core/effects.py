@@ -32,11 +32,10 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
 
 
 class StartAttempt(msgspec.Struct, frozen=True, gc=False):
-    """Run the step's body once. `again`: it had begun before, and a crash may have cut it short."""
+    """Run the step's body once."""
 
     path: str
     attempt: int
-    again: bool = False
 
 
 class Withdraw(msgspec.Struct, frozen=True, gc=False):

@@ -150,6 +150,28 @@ def test_what_is_in_flight_when_its_shard_dies_shows_as_interrupted_and_is_count
     assert late_starts(counting) == len(later_attempts(world)) == 20, "what runs again is not late once more"
 
 
+@pytest.mark.pain(42)
+def test_what_was_cut_short_once_is_not_late_again_when_its_next_owner_leaves(make_world: MakeWorld) -> None:
+    world = make_world(slowly)
+    world.parents = True
+    counting = Counting(world)
+    world.shard()
+    world.start(slowly, "s1", seconds=100.0)
+    world.run(lambda: len(world.ledger.of("s1")) == 2)
+    world.crash()
+    leaving = world.shard()
+    world.run(lambda: len(world.ledger.of("s1")) == 3)
+    world.run_for(50.0)
+    leaving.drain()
+    world.settle()
+    leaving.release()
+    world.shard()
+    world.run()
+    assert world.ledger.attempts("s1", "slow") == [1, 2, 2, 2]
+    assert late_starts(counting) == 1
+    assert counting.check() == []
+
+
 @pytest.mark.pain(34, 42)
 @pytest.mark.parametrize("why", ["not deployed here", "code diverged"])
 @pytest.mark.parametrize("box", ["read", "unread"])

@@ -119,13 +119,13 @@ def resumed(cp: Checkpoint, event: Resumed) -> Step:
 
 
 def cut_off(cp: Checkpoint, event: CutOff) -> Step:
-    """Nothing runs again for now. An attempt that began once is not late when it does."""
+    """Nothing runs again for now."""
     effects: list[Effect] = []
     for path, op in list(cp.open.items()):
         cut = _cut_short(op, event) if op.kind == STEP and op.status == STEP_RUNNING else ""
         if cut:
             op, told = _interrupted(cp, path, op, cut, event.now)
-            cp, more = reopen(cp, path, replace(op, late_from=None))
+            cp, more = reopen(cp, path, op)
             effects += [*more, told]
     return cp, effects
 
@@ -174,15 +174,15 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
         cp, effects = fail(cp, path, op, error, event.now, None)
         return cp, [*effects, told, _gave_up(cp, path, op, error, "interrupted", event.now, None)]
     cp, effects = reopen(cp, path, op)
-    return cp, [*effects, told, StartAttempt(path, op.attempt, again=True)]
+    return cp, [*effects, told, StartAttempt(path, op.attempt)]
 
 
 def _interrupted(cp: Checkpoint, path: str, op: OpenOp, cut: str, now: int) -> tuple[OpenOp, Effect]:
-    """One interruption more, and what is told of it."""
+    """One interruption more, and what is told of it. An attempt that began once is not late when it runs again."""
     interruptions = op.interruptions + 1
     lane = op.lane or cut == "named" or interruptions >= LANE_INTERRUPTIONS
     told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, interruptions, now, lane)
-    return replace(op, interruptions=interruptions, lane=lane), Emit(told)
+    return replace(op, interruptions=interruptions, lane=lane, late_from=None), Emit(told)
 
 
 def _cut_short(op: OpenOp, event: Resumed | CutOff) -> str:
