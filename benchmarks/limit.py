@@ -138,7 +138,7 @@ class Replay:
                 dels, applied = int(words[at + 6]), int(words[at + 7] or 0)
                 changed = list(words)
                 for number in range(applied):
-                    changed[at + 14 + dels + 3 * number] = entries[words[at + 8]]
+                    changed[at + 17 + dels + 3 * number] = entries[words[at + 8]]
             works.append(changed)
         return works
 
