@@ -18,6 +18,7 @@ __all__ = ["Dicts", "check_limit", "describe", "workers"]
 Dicts: TypeAlias = list[dict[str, Json]]
 
 PID_DIGITS_MAX: Final = 20
+LIMIT_MAX: Final = 1_000_000
 
 
 def describe(view: NamespaceView, execution_id: str) -> Conversation[dict[str, Json]]:
@@ -51,5 +52,5 @@ def _worker(beat: Mapping[str, object]) -> dict[str, Json]:
 
 def check_limit(limit: object) -> None:
     """Raises UsageError for what is no number of things to show."""
-    if type(limit) is not int or limit < 1:
-        raise UsageError(f"expected the limit to be a whole number of at least 1, got {limit!r}")
+    if type(limit) is not int or not 1 <= limit <= LIMIT_MAX:
+        raise UsageError(f"expected the limit to be a whole number from 1 to {LIMIT_MAX:,}, got {limit!r}")

@@ -220,5 +220,5 @@ def test_a_lost_reply_is_asked_for_again_and_an_outage_is_told(world: World) -> 
 
 
 def test_a_limit_has_to_be_one(world: World) -> None:
-    with pytest.raises(UsageError, match="at least 1"):
+    with pytest.raises(UsageError, match="from 1 to"):
         glance(world, limit=0)

@@ -28,7 +28,7 @@ def test_an_unknown_execution_can_not_be_described(world):
         world.run(world.talk.describe(""))
 
 
-@pytest.mark.parametrize("limit", [0, -1, "5", 2.5, True])
+@pytest.mark.parametrize("limit", [0, -1, 10**21, "5", 2.5, True])
 def test_a_limit_is_a_positive_whole_number(world, limit):
     with pytest.raises(UsageError, match="limit"):
         world.run(world.talk.list(None, None, limit))
