@@ -302,7 +302,7 @@ class ExecutionActor(PooledActor):
             return
         cp = machine.checkpoint
         due, backoff = dues(cp)
-        place = place_of(cp)
+        place = self._row_place if cp.status == self._row_status == RUNNING else place_of(cp)  # stays while it runs
         sets: list[tuple[str, bytes]] = []
         dels: list[str] = []
         for name, value in turn.fields.items():
