@@ -35,6 +35,9 @@ SAYS_SLEEP = {"tests/unit/conftest.py", "tests/unit/test_no_real_waiting.py"}  #
 FOREIGN = ("/" + "work/", "/" + "tmp/w", "/" + "root/", "pypi" + ".org")
 TEXT = {".py", ".lua", ".md", ".cfg", ".toml", ".json", ".yaml", ".yml", ".html", ".patch", ".txt", ".sh", ""}
 GENERATED = {".git", "__pycache__", "node_modules"}
+TOP_FILES = {"LICENSE", "Makefile", "README.md", "pyproject.toml", "ruff.toml", "setup.cfg"}
+TOP_FOLDERS = {"actors", "benchmarks", "docs", "examples", "metrics", "runtime", "tests"}
+MADE_AT_TOP = {"bench-results", "build", "dist", "__pycache__"}  # what commands leave there, and .gitignore names
 
 
 def modules(*folders: str) -> list[str]:
@@ -52,6 +55,11 @@ def texts() -> list[str]:
         and not any(part in GENERATED or part.endswith(".egg-info") for part in path.parts)
         and path.relative_to(ROOT).parts[0] not in {"build", "dist"}
     )
+
+
+def test_nothing_else_lies_at_the_top() -> None:
+    found = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
+    assert {name for name in found - TOP_FILES - TOP_FOLDERS - MADE_AT_TOP if not name.endswith(".egg-info")} == set()
 
 
 @functools.cache
