@@ -92,7 +92,13 @@ def create(stage: Stage, wanted: Iterable[tuple[str, str, dict[str, Any]]]) -> N
 
 def run_one_on_each(stage: Stage, worker: WorkerProcess, client: Any, round_: int) -> None:
     """Let each shard commit something, so that its next death is none in vain."""
-    held = {partition: holder.owner for partition, holder in leases(stage).items()}
+    held: dict[int, str] = {}
+
+    def all_held() -> bool:
+        held.update((partition, holder.owner) for partition, holder in leases(stage).items())
+        return len(held) == KEYS.partitions
+
+    stage.eventually(all_held, "somebody holds each partition")
     wanted: dict[str, str] = {}
     number = 0
     while len(wanted) < 2:
