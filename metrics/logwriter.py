@@ -23,7 +23,6 @@ BACKLOG_BYTES_MAX: Final = 4 * 1024 * 1024
 # A pipe that can be written to takes so much without waiting (POSIX: at least 512).
 AT_ONCE_MAX: Final = select.PIPE_BUF
 FLUSH_SECONDS: Final = 2.0
-CLOSE_SECONDS: Final = 1.0
 
 
 class PatientHandler(logging.Handler):

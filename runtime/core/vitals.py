@@ -8,7 +8,7 @@ import msgspec
 
 from stepwell.core.records import Count, Ms
 
-__all__ = ["NO_WORK", "RUNNING_MAX", "STEPS_MAX", "Rates", "RunningStep", "StepTimes", "Vitals", "Work"]
+__all__ = ["RUNNING_MAX", "STEPS_MAX", "Rates", "RunningStep", "StepTimes", "Vitals", "Work"]
 
 RUNNING_MAX: Final = 10
 """So many running steps are told, those that run longest."""
@@ -86,6 +86,3 @@ class Vitals(msgspec.Struct, frozen=True, omit_defaults=True):
     work: Work = Work()
     longest: tuple[RunningStep, ...] = ()
     guarantee: dict[str, str] = {}
-
-
-NO_WORK: Final = Work()

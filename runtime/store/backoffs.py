@@ -6,6 +6,7 @@ their first step that does. Parked executions are on no such list: nothing will 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -50,6 +51,7 @@ def backoffs(keys: Keys, of: Flows, limit: int) -> Query[list[Backoff]]:
             Backoff(int(due), execution_id, flow)
             for (flow, _), raw in zip(lists, raws, strict=True)
             for execution_id, due in scored(raw)
+            if math.isfinite(due)
         ]
         return sorted(found)[:limit]
 

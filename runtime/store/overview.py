@@ -9,7 +9,6 @@ A key that holds something else than it should, or whose master is away, counts 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -53,7 +52,6 @@ OPEN_SCAN: Final = 10_000
 NO_MEMBERS: Final[dict[str, Member]] = {}
 NO_BEATS: Final[dict[str, Heartbeat]] = {}
 NO_VITALS: Final[dict[str, Vitals]] = {}
-NO_SCORES: Final[list[tuple[str, float]]] = []
 
 # What reading a reply raises that nobody of ours wrote.
 _ODD: Final = (*codec.UNREADABLE, TypeError, OverflowError)
@@ -206,21 +204,11 @@ def following(keys: Keys, found: Waiting, limit: int) -> Query[list[Backoff]]:
     """The `limit` that are due next."""
     # A list whose first is due after the first of so many others has none of them.
     first = sorted(found.lists, key=lambda each: found.lists[each][1])[:limit]
-    commands: list[Command] = [
-        ["ZRANGE", keys.parts[partition].backoff_of + flow, 0, limit - 1, "WITHSCORES"] for partition, flow in first
-    ]
-
-    def parse(raws: Raws) -> list[Backoff]:
-        answers = _Answers(raws)
-        listed = [
-            Backoff(int(due), execution_id, flow)
-            for _, flow in first
-            for execution_id, due in answers.one(scored, NO_SCORES)
-            if math.isfinite(due)
-        ]
-        return sorted(listed)[:limit]
-
-    return Query(commands, parse)
+    of: dict[int, list[str]] = {}
+    for partition, flow in first:
+        of.setdefault(partition, []).append(flow)
+    listed = backoffs.backoffs(keys, of, limit)
+    return Query(listed.commands, lambda raws: _Answers(raws).of(listed, []))
 
 
 def opened(keys: Keys, execution_ids: Iterable[str]) -> Query[list[dict[str, OpenOp]]]:
