@@ -7,11 +7,10 @@ from typing import Final
 import msgspec
 import redis
 
-from stepwell.core.codec import UNREADABLE
 from stepwell.core.ownership import Member
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
-from stepwell.store.replies import fields_of, time_us
+from stepwell.store.replies import decoded_fields, time_us
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
@@ -60,10 +59,4 @@ class Members:
 
 def members_of(raw: object) -> dict[str, Member]:
     """The entries in a reply to HGETALL, by shard; what is none is passed over."""
-    members: dict[str, Member] = {}
-    for shard_id, value in fields_of(raw).items():
-        try:
-            members[shard_id] = msgspec.json.decode(value, type=Member)
-        except UNREADABLE:
-            continue
-    return members
+    return decoded_fields(raw, Member)

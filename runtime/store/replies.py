@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from redis.exceptions import (
@@ -19,6 +19,8 @@ from redis.exceptions import (
     RedisError,
     TryAgainError,
 )
+
+from stepwell.core.codec import UNREADABLE
 
 __all__ = [
     "TRANSIENT",
@@ -38,6 +40,7 @@ __all__ = [
     "Reply",
     "Unlisted",
     "decoded",
+    "decoded_fields",
     "entries_of",
     "failure",
     "fields_of",
@@ -50,6 +53,8 @@ __all__ = [
     "text",
     "time_us",
 ]
+
+T = TypeVar("T")
 
 # Our own word among the servers': one master of a cluster can't be reached.
 UNREACHABLE: Final = "UNREACHABLE"
@@ -219,6 +224,17 @@ def fields_of(raw: object) -> dict[str, bytes]:
         except (AttributeError, ValueError):
             pass
     return {text(name): value for name, value in pairs_of(raw) if isinstance(value, bytes)}
+
+
+def decoded_fields(raw: object, kind: type[T]) -> dict[str, T]:
+    """The JSON values of a hash, by field; what is none of that kind is passed over."""
+    found: dict[str, T] = {}
+    for name, value in fields_of(raw).items():
+        try:
+            found[name] = msgspec.json.decode(value, type=kind)
+        except UNREADABLE:
+            continue
+    return found
 
 
 def scored(raw: object) -> list[tuple[str, float]]:

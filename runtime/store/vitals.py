@@ -6,10 +6,9 @@ from typing import Final
 
 import msgspec
 
-from stepwell.core.codec import UNREADABLE
 from stepwell.core.vitals import Vitals
 from stepwell.store.link import Link
-from stepwell.store.replies import fields_of
+from stepwell.store.replies import decoded_fields, fields_of
 
 __all__ = ["VitalsStore", "vitals_of"]
 
@@ -44,10 +43,4 @@ class VitalsStore:
 
 def vitals_of(raw: object) -> dict[str, Vitals]:
     """The entries in a reply to HGETALL, by shard; what is none is passed over."""
-    found: dict[str, Vitals] = {}
-    for shard_id, value in fields_of(raw).items():
-        try:
-            found[shard_id] = msgspec.json.decode(value, type=Vitals)
-        except UNREADABLE:
-            continue
-    return found
+    return decoded_fields(raw, Vitals)

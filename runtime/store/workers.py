@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-import msgspec
 import redis
 
-from stepwell.core.codec import UNREADABLE
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
-from stepwell.store.replies import fields_of
+from stepwell.store.replies import decoded_fields
 from stepwell.store.scripts import Scripts
 
 __all__ = ["WORKER_TTL_MS", "Heartbeat", "WorkerRegistry", "heartbeats_of", "living_of"]
@@ -57,15 +55,8 @@ class WorkerRegistry:
 
 def heartbeats_of(raw: object) -> dict[str, Heartbeat]:
     """The heartbeats in a reply to HGETALL, by worker id; what is none is passed over."""
-    beats = {}
-    for worker_id, value in fields_of(raw).items():
-        try:
-            beat = msgspec.json.decode(value, type=Heartbeat)
-        except UNREADABLE:
-            continue
-        if type(beat.get("at")) is int:
-            beats[worker_id] = {"id": worker_id, **beat}
-    return beats
+    beats = decoded_fields(raw, Heartbeat).items()
+    return {worker_id: {"id": worker_id, **beat} for worker_id, beat in beats if type(beat.get("at")) is int}
 
 
 def living_of(beats: Mapping[str, Heartbeat], now_ms: int, ttl_ms: int = WORKER_TTL_MS) -> list[Heartbeat]:
