@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.cli import dead, main
+from stepwell.cli import dead
 from stepwell.core.errors import StoreUnreachable, UnknownLetter
 
 LETTER = {
@@ -56,16 +56,9 @@ class FakeClient:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def run(run_of: Any) -> Any:
     """`run(client, *arguments)` gives the exit code, stdout and stderr."""
-
-    def running(client: FakeClient, *arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(dead, "open_client", lambda *_, **__: client)
-        code = main(["dead", *arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return running
+    return run_of(dead, "dead")
 
 
 def test_letters_are_listed_with_their_reasons(run: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.cli import main, tailing
+from stepwell.cli import tailing
 from stepwell.cli.tailing import seconds_of
 from stepwell.core import events
 from stepwell.core.errors import UsageError
@@ -49,16 +49,9 @@ class FakeClient:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def run(run_of: Any) -> Any:
     """`run(client, *arguments)` gives the exit code, stdout and stderr."""
-
-    def running(client: FakeClient, *arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(tailing, "open_client", lambda *_, **__: client)
-        code = main(["tail", *arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return running
+    return run_of(tailing, "tail")
 
 
 def test_one_line_an_event_with_time_execution_path_and_what_happened(run: Any) -> None:

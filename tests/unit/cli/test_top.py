@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.cli.test_glance import NOW, busy, overview
 
-from stepwell.cli import main, top
+from stepwell.cli import top
 from stepwell.cli.session import Session
 from stepwell.core.errors import StoreUnreachable
 from stepwell.core.overview import Overview
@@ -47,16 +47,9 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], paused: list[float]) -> Run:
+def run(run_of: Any, paused: list[float]) -> Run:
     """`run(client, *arguments)` gives the exit code, stdout and stderr."""
-
-    def running(client: FakeClient, *arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(top, "open_client", lambda *_, **__: client)
-        code = main(["top", *arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return running
+    return run_of(top, "top")
 
 
 def test_where_no_terminal_is_one_frame_is_printed_and_nothing_is_cut(run: Run, paused: list[float]) -> None:
