@@ -27,6 +27,7 @@ from benchmarks import (
 from benchmarks.chart import can_draw
 from benchmarks.progress import say
 from benchmarks.result import Scale
+from stepwell.cli.bars import Bars, bars
 
 __all__ = ["BENCHMARKS", "Benchmark", "main"]
 
@@ -70,17 +71,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = given.names or list(BENCHMARKS)
     if not can_draw():
         say("no pictures will be drawn: that needs matplotlib (pip install 'stepwell[bench]')")
-    for number, name in enumerate(names):
-        left = sum(BENCHMARKS[each].seconds for each in names[number:])
-        say(f"== {name} ({number + 1} of {len(names)})" + ("" if given.quick else f"; about {left:.0f} s for all"))
-        done = report.measure(
-            BENCHMARKS[name].run, name, Scale(given.quick, given.axis or ()), BENCHMARKS[name].seconds
-        )
-        report.write(given.out, done)
-        print("\n".join([*report.section(done), ""]), flush=True)
+    scale = Scale(given.quick, given.axis or ())
+    # A thread that draws would be measured, too.
+    with bars(ticking=False) as shown:
+        _measure_all(names, scale, given.out, shown)
     index = report.write_index(given.out, list(BENCHMARKS))
     say(f"written to {given.out}: a JSON file and pictures for each, and {index.name}")
     return 0
+
+
+def _measure_all(names: Sequence[str], scale: Scale, out: Path, shown: Bars | None) -> None:
+    """One after the other. The bars: all of them, by the seconds that each should take, and the parts of this one."""
+    seconds = [BENCHMARKS[name].seconds for name in names]
+    whole = shown.bar("all", sum(seconds), counts=False) if shown is not None else None
+    current = shown.bar("", 1) if shown is not None else None
+    for number, name in enumerate(names):
+        say(
+            f"== {name} ({number + 1} of {len(names)})"
+            + ("" if scale.quick else f"; about {sum(seconds[number:]):.0f} s for all")
+        )
+        if whole is not None and current is not None:
+            whole.reach(sum(seconds[:number]), f"{number + 1} of {len(names)}")
+            current.again(name, 1)
+        done = report.measure(BENCHMARKS[name].run, name, scale, seconds[number], current)
+        report.write(out, done)
+        text = "\n".join([*report.section(done), ""])
+        if shown is None:
+            print(text, flush=True)
+        else:
+            shown.answers.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from stepwell.cli.bars import Bar
 
 __all__ = ["Progress", "say"]
 
@@ -19,16 +22,22 @@ class Progress:
     """Tells how far a benchmark is.
 
     It is measured in parts of about the same length: `plan` says how many, `part` opens the next one. Until the first
-    one has ended, `expected` seconds are believed.
+    one has ended, `expected` seconds are believed. On `bar` are the parts that have ended.
     """
 
     def __init__(
-        self, name: str, expected: float = 0.0, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        expected: float = 0.0,
+        out: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        bar: Bar | None = None,
     ) -> None:
         self._name = name
         self._expected = expected
         self._out = out or sys.stderr
         self._clock = clock
+        self._bar = bar
         self._began = clock()
         self._planned_at = self._began
         self._parts = 0
@@ -38,10 +47,14 @@ class Progress:
         """So many parts are to come."""
         self._parts, self._begun = parts, 0
         self._planned_at = self._clock()
+        if self._bar is not None:
+            self._bar.again(self._name, parts)
 
     def part(self, what: str) -> None:
         """The next part begins: `what` it does."""
         left = self._left()
+        if self._bar is not None and self._begun:
+            self._bar.step()
         self._begun += 1
         number = f"{self._begun}/{self._parts} " if self._parts else ""
         self._say(f"{number}{what}{f'; about {left:.0f} s left' if left else ''}")

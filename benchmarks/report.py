@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +21,9 @@ from benchmarks.chart import can_draw, draw, number_text
 from benchmarks.environment import Environment, environment, load
 from benchmarks.progress import Progress
 from benchmarks.result import Chart, Result, Row, Scale, Table
+
+if TYPE_CHECKING:
+    from stepwell.cli.bars import Bar
 
 __all__ = [
     "FORMAT",
@@ -72,10 +76,10 @@ class Report:
         raise KeyError(f"{self.name} has no row {measure!r}" + (f" in {unit}" if unit is not None else ""))
 
 
-def measure(run: Run, name: str, scale: Scale, expected: float = 0.0) -> Report:
-    """Run a benchmark; `expected`: the seconds that it takes on a machine like ours."""
+def measure(run: Run, name: str, scale: Scale, expected: float = 0.0, bar: Bar | None = None) -> Report:
+    """Run a benchmark; `expected`: the seconds that it takes on a machine like ours; `bar`: shows its parts."""
     where, before, began = environment(), load(), time.monotonic()
-    result = run(scale, Progress(name, 0.0 if scale.quick else expected))
+    result = run(scale, Progress(name, 0.0 if scale.quick else expected, bar=bar))
     return Report(FORMAT, scale.quick, where, before, load(), round(time.monotonic() - began, 1), result)
 
 

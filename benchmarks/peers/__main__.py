@@ -19,6 +19,7 @@ from benchmarks.peers.peer import Peer
 from benchmarks.peers.verdict import result
 from benchmarks.progress import Progress, say
 from benchmarks.result import Result, Scale
+from stepwell.cli.bars import bars
 
 __all__ = ["chosen", "main"]
 
@@ -60,7 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def run(scale: Scale, progress: Progress) -> Result:
         return result(session.run(peers, given.cache.resolve(), extent, progress), extent)
 
-    done = report.measure(run, "peers", Scale(given.quick), expected=(extent.rounds * 12 + 25) * len(peers))
+    expected = (extent.rounds * 12 + 25) * len(peers)
+    with bars(ticking=False) as shown:
+        bar = shown.bar("peers", 1) if shown is not None else None
+        done = report.measure(run, "peers", Scale(given.quick), expected, bar)
     print("\n".join(report.section(done)), flush=True)
     if not done.result.rows:
         say("nothing could be measured, so nothing is written")

@@ -67,13 +67,10 @@ def progress(own: Session, what: str, total: int) -> Iterator[Callable[[], None]
     if own.json or not sys.stderr.isatty():
         yield lambda: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from stepwell.cli.bars import bars
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
+    with bars() as shown:
+        yield shown.bar(what, total).step if shown is not None else lambda: None
 
 
 def do_all(

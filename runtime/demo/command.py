@@ -15,6 +15,7 @@ from types import FrameType
 
 from rich.console import Console
 
+from stepwell.cli.bars import Bars, bars
 from stepwell.core.errors import StepwellError
 from stepwell.demo.course import Course, Plan
 from stepwell.demo.screen import Screen
@@ -39,11 +40,10 @@ def main(argv: Sequence[str] = ()) -> int:
 
 def run(plan: Plan, *, keep: bool = False) -> int:
     """Run the demo with that plan: 0 if all held, 1 if something broke (and names it), 130 after Ctrl-C."""
-    screen = Screen(Console())
     home = Path(tempfile.mkdtemp(prefix="stepwell-demo-"))
     try:
         with _terminable():
-            return _judged(plan, home, screen)
+            return _judged(plan, home)
     except KeyboardInterrupt:
         print("demo: interrupted; its processes have ended", file=sys.stderr)
         return INTERRUPTED
@@ -57,10 +57,10 @@ def run(plan: Plan, *, keep: bool = False) -> int:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _judged(plan: Plan, home: Path, screen: Screen) -> int:
-    with Course(plan, home, screen) as course:
+def _judged(plan: Plan, home: Path) -> int:
+    with bars() as shown, Course(plan, home, _screen(plan, shown)) as course:
         evidence = course.run()
-    screen.tables(evidence)
+    Screen(Console()).tables(evidence)
     resets = sum(request.reset_after_recording for request in evidence.requests)
     running = ", ".join(str(len(running_at(kill, evidence))) for kill in evidence.kills)
     print(
@@ -75,6 +75,12 @@ def _judged(plan: Plan, home: Path, screen: Screen) -> int:
         return 1
     print(last_line(evidence), flush=True)
     return 0
+
+
+def _screen(plan: Plan, shown: Bars | None) -> Screen:
+    if shown is None:
+        return Screen(Console())
+    return Screen(shown.answers, shown.bar("side effects", plan.effects))
 
 
 @contextmanager

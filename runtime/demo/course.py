@@ -46,6 +46,11 @@ class Plan:
     kills: tuple[int, ...] = (30, 100)
     module: str = flows.__name__
 
+    @property
+    def effects(self) -> int:
+        """How many side effects there are when all is done: one of each step."""
+        return self.orders * len(flows.STEPS)
+
 
 class Course:
     """One run of the demo in an empty directory. Use it in a `with` block: it ends every process it started."""
@@ -67,7 +72,6 @@ class Course:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._screen.rest()
         self._stack.close()
 
     def run(self) -> Evidence:
@@ -87,7 +91,6 @@ class Course:
         self._until(self._all_completed, "the completion of every execution")
         seen = [order_seen(self._client.describe(order)) for order in self._orders]
         worker_exit = self._worker.stop()
-        self._screen.rest()
         self._screen.event("all orders are completed; the worker was asked to stop")
         return Evidence(
             orders=self._orders,
@@ -179,8 +182,9 @@ class Course:
             counted, statuses = tally(self._ledger), self._statuses()
             shown = ", ".join(f"{statuses[status]} {status}" for status in sorted(statuses))
             self._screen.progress(
-                f"side effects {counted.effects}/{len(self._orders) * len(flows.STEPS)}, requests {counted.requests},"
-                f" answers lost {counted.resets}; orders: {shown}"
+                counted.effects,
+                self._plan.effects,
+                f"requests {counted.requests}, answers lost {counted.resets}; orders: {shown}",
             )
             if time.monotonic() > deadline:
                 raise DemoBroken(f"{what} did not come within {HANG_SECONDS:g} s; orders: {shown}")

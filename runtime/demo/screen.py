@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 
+from stepwell.cli.bars import Bar
 from stepwell.core.retry import Retry
 from stepwell.demo.delays import Delay, measured
 from stepwell.demo.evidence import Evidence
@@ -22,12 +22,12 @@ WIDTH = 72
 
 
 class Screen:
-    """Prints events with the seconds since the start; progress is one live line, or a line now and then."""
+    """Prints events with the seconds since the start; how far it is shows a bar, or without one a line now and then."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, bar: Bar | None = None) -> None:
         self.console = console
+        self._bar = bar
         self._started = time.monotonic()
-        self._status: Status | None = None
         self._progress = ""
         self._shown_at = self._started
 
@@ -35,22 +35,15 @@ class Screen:
         """Something happened."""
         self.console.print(f"{self._seconds()}  {text}", highlight=False, markup=False, soft_wrap=True)
 
-    def progress(self, text: str) -> None:
-        """How far it is; may be called often."""
-        if self.console.is_terminal:
-            if self._status is None:
-                self._status = self.console.status("", spinner="line")
-                self._status.start()
-            self._status.update(f"{self._seconds()}  {text}")
-        elif text != self._progress and time.monotonic() - self._shown_at >= PROGRESS_SECONDS:
+    def progress(self, done: int, total: int, more: str) -> None:
+        """So many side effects of all, and what else there is to say; may be called often."""
+        if self._bar is not None:
+            self._bar.reach(done, more)
+            return
+        text = f"side effects {done}/{total}, {more}"
+        if text != self._progress and time.monotonic() - self._shown_at >= PROGRESS_SECONDS:
             self._progress, self._shown_at = text, time.monotonic()
             self.event(text)
-
-    def rest(self) -> None:
-        """No more progress: take the live line away."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
 
     def tables(self, evidence: Evidence) -> None:
         """One table per step."""

@@ -14,6 +14,7 @@ from benchmarks.progress import Progress
 from benchmarks.report import markdown, read, read_folder, write, write_index
 from benchmarks.result import Row, bars, curve, percentile, shares
 from benchmarks.rounds import alternate
+from stepwell.cli.bars import Bar
 
 CHARTS = [
     bars("who", "Who is fastest?", "steps/s", {"we": [10, 12, 11], "they": [1, 2, 3]}, aim=5),
@@ -102,6 +103,30 @@ def test_progress_tells_part_and_what_is_left() -> None:
         "history   15 s: 2/4 round 2; about 30 s left",  # three parts like the first
         "history   35 s: 3/4 round 3; about 30 s left",  # two parts like the mean of the first two
     ]
+
+
+class Noting(Bar):
+    """A bar that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def step(self) -> None:
+        self.told.append("step")
+
+    def again(self, what: str, total: float) -> None:
+        self.told.append(f"{what} 0/{total:g}")
+
+
+def test_a_bar_shows_the_parts_that_have_ended() -> None:
+    bar = Noting()
+    progress = Progress("sweep", out=io.StringIO(), clock=lambda: 0.0, bar=bar)
+    for parts in (2, 3):
+        progress.plan(parts)
+        progress.tell("a note")
+        for _ in range(parts):
+            progress.part("round")
+    assert bar.told == ["sweep 0/2", "step", "sweep 0/3", "step", "step"]
 
 
 def test_variants_take_turns_and_every_second_round_goes_backwards() -> None:

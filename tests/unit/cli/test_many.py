@@ -262,7 +262,7 @@ def test_progress_is_for_people_only(monkeypatch: pytest.MonkeyPatch, tty: bool,
         for _ in range(7):
             step()
     assert ("retrying" in screen.getvalue()) == shows
-    assert ("7/1200" in screen.getvalue()) == shows
+    assert ("7/1,200" in screen.getvalue()) == shows
 
 
 def test_of_many_reasons_the_most_frequent_are_told() -> None:

@@ -5,11 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
+from stepwell.cli.bars import bars
+from stepwell.demo.command import _screen
+from stepwell.demo.course import Plan
 from stepwell.demo.delays import measured
 from stepwell.demo.evidence import Evidence, Kill
 from stepwell.demo.screen import Screen
+
+
+class Terminal(StringIO):
+    """A stderr that a person reads."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
+    made = Terminal()
+    monkeypatch.setattr("sys.stderr", made)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    return made
 
 
 def shown(evidence: Evidence) -> str:
@@ -45,10 +64,47 @@ def test_delays_that_ran_across_a_kill_or_were_asked_for_stand_apart(good: Evide
     assert {delay.floor for delay in measured(changed) if delay.asked} == {5.0}
 
 
-def test_progress_without_a_terminal_is_a_line_now_and_then() -> None:
+def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("stepwell.demo.screen.time.monotonic", lambda: now[0])
     out = StringIO()
     screen = Screen(Console(file=out, width=40))
     screen.event("50 orders started, and this line is longer than the screen is wide")
-    screen.progress("1 of 2")
-    screen.rest()
-    assert out.getvalue().endswith("s  50 orders started, and this line is longer than the screen is wide\n")
+    for done, seconds in ((1, 0.5), (2, 2.0), (3, 0.5), (3, 2.0)):
+        now[0] += seconds
+        screen.progress(done, 150, "requests 7")
+    assert out.getvalue().splitlines() == [
+        "   0.0 s  50 orders started, and this line is longer than the screen is wide",
+        "   2.5 s  side effects 2/150, requests 7",
+        "   5.0 s  side effects 3/150, requests 7",
+    ]
+
+
+@pytest.mark.threads  # bars have a thread of their own
+def test_a_terminal_shows_a_bar_and_events_stay_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_a_terminal(monkeypatch)
+    monkeypatch.setattr("sys.stdout", terminal)
+    with bars() as shown:
+        assert shown is not None
+        screen = Screen(shown.answers, shown.bar("side effects", 150))
+        screen.progress(30, 150, "requests 47; orders: 12 running")
+        screen.event("killed worker 1")
+    text = terminal.getvalue()
+    assert "side effects" in text
+    assert "30/150" in text
+    assert "requests 47; orders: 12 running" in text
+    assert "s  killed worker 1\n" in text
+
+
+@pytest.mark.threads
+def test_events_go_to_stdout_where_that_is_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = on_a_terminal(monkeypatch)
+    with bars() as shown:
+        screen = _screen(Plan(), shown)
+        screen.event("killed worker 1")
+        screen.progress(30, Plan().effects, "requests 47")
+    assert capsys.readouterr().out.endswith("s  killed worker 1\n")
+    assert "killed" not in terminal.getvalue()
+    assert "30/200" in terminal.getvalue()
