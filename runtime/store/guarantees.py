@@ -93,13 +93,7 @@ def undone(facts: Facts) -> Iterator[str]:
     server = facts.server
     mode = "relaxed" if list(_undurable(facts)) else facts.durability.mode
     yield f"power loss or kernel crash of {_host(facts)}: {_crash(server, mode)}"
-    yield "kill -9 of the server process alone: " + (
-        "nothing that was acknowledged (the kernel still writes it)"
-        if server.aof_enabled
-        else "all that happened since the last snapshot, if it makes any"
-        if server.aof_enabled is False
-        else "unknown, as it does not say whether it keeps an append-only file"
-    )
+    yield f"kill -9 of the server process alone: {_killed(server, mode)}"
     if server.replicas or facts.topology != "single":
         yield f"failover to a replica: {_failover(facts.durability)}"
     yield (
@@ -153,6 +147,19 @@ def _crash(server: ServerFacts, mode: str) -> str:
         "no": "what the system had not written to the disk yet, often the last 30 seconds",
     }
     return known.get(server.appendfsync or "", "unknown, as the server does not say when it writes to the disk")
+
+
+def _killed(server: ServerFacts, mode: str) -> str:
+    if mode == "aof":
+        return "nothing that was acknowledged: each write waits for the disk"
+    if server.aof_enabled is False:
+        return "all that happened since the last snapshot, if it makes any"
+    if server.aof_enabled is None:
+        return "unknown, as it does not say whether it keeps an append-only file"
+    if server.appendfsync in ("always", "no"):
+        return "nothing that was acknowledged (the kernel still writes it)"
+    # The server holds writes back while an fsync of the second before goes on: flushAppendOnlyFile in its aof.c.
+    return "nothing that was acknowledged (the kernel still writes it), or up to two seconds if the disk was behind"
 
 
 def _failover(durability: Durability) -> str:

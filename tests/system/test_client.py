@@ -6,8 +6,11 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from system.support.written import written
 
 from stepwell.client import AsyncClient, Client
 
@@ -23,9 +26,12 @@ def kill_server(data_dir: Path) -> None:
     os.kill(json.loads((data_dir / "server.json").read_text())["pid"], signal.SIGKILL)
 
 
-def test_a_client_whose_embedded_server_died_starts_it_again_with_its_data(tmp_path: Path) -> None:
+def test_a_client_whose_embedded_server_died_starts_it_again_with_its_data(
+    tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
     with Client(data_dir=tmp_path) as client:
         client.start("checkout", {"n": 1}, "before")
+        eventually(lambda: written(client._wire._client), "the server has written what it acknowledged")
         kill_server(tmp_path)
         client.start("checkout", {"n": 1}, "after")
         assert {line["id"] for line in client.list()} == {"before", "after"}

@@ -1,6 +1,6 @@
 """A server whose append-only file loses its last second of writes, as it does when its host loses power.
 
-`kill -9` of a server loses nothing: the kernel still has what was written. So the end of the file is cut off.
+`kill -9` of a server keeps what was written, as the kernel still has it. So the end of the file is cut off.
 """
 
 from __future__ import annotations
