@@ -12,7 +12,8 @@ import typer
 
 from stepwell.cli.session import Data, Json, Line, Redis, Session, Verbose, open_client, session
 from stepwell.core.advice import NO_WORKER
-from stepwell.core.errors import UsageError
+from stepwell.core.errors import StoreError, UsageError
+from stepwell.core.messages import message_of
 from stepwell.core.moments import ago_ms
 from stepwell.core.redact import redact
 
@@ -74,7 +75,20 @@ def tail(
     with open_client(redis, data) as client:
         if follow and not client.workers():
             own.remark(NO_WORKER)
-        _print(own, client.events(id, since=back, follow=follow, stay=stay), wanted)
+        away = _tells_of_outages(own) if follow else None
+        _print(own, client.events(id, since=back, follow=follow, stay=stay, away=away), wanted)
+
+
+def _tells_of_outages(own: Session) -> Callable[[StoreError | None], None]:
+    """Says once that Redis is away, and once that it is back."""
+
+    def tell(error: StoreError | None) -> None:
+        if error is None:
+            own.remark("stepwell: the server answers again; what it has recorded meanwhile follows")
+        else:
+            own.remark(f"stepwell: {message_of(error)}; trying again until it answers")
+
+    return tell
 
 
 def seconds_of(span: str) -> float:

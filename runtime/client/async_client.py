@@ -18,6 +18,7 @@ from stepwell.client.reading import Dicts
 from stepwell.client.talk import Talk
 from stepwell.client.waiting import Json
 from stepwell.core.clock import Clock
+from stepwell.core.errors import StoreError
 from stepwell.core.moments import Moment
 from stepwell.core.overview import Overview
 from stepwell.core.redact import redact_url
@@ -130,9 +131,10 @@ class AsyncClient:
         since: float | None = None,
         follow: bool = True,
         stay: bool = False,
+        away: Callable[[StoreError | None], None] | None = None,
     ) -> AsyncIterator[Seen | Gap]:
         """What happens, as it is recorded; see `Client.events`."""
-        following = self._talk.events(execution_id, since, follow, stay)
+        following = self._talk.events(execution_id, since, follow, stay, self._wire.in_words(away))
         while told := await self._wire.run(following.more()):
             for each in told:
                 yield each

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from stepwell.client.address import Address, Place
 from stepwell.client.facts import NamespaceView
+from stepwell.client.following import Away
 from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move, Peek
 from stepwell.client.wire import CONFIRM_SECONDS, IDLE_MAX, explained, is_message
 from stepwell.core.clock import Clock
@@ -100,6 +101,17 @@ class AsyncWire:
                 self._on_join(self._place)
                 self._open(self._place)
             return self._place
+
+    def in_words(self, away: Away | None) -> Away | None:
+        """The same, for a person: errors say what is wrong with which server."""
+        if away is None:
+            return None
+
+        def tell(error: StoreError | None) -> None:
+            url = "" if self._place is None else self._place.url
+            away(None if error is None else explained(error, url))
+
+        return tell
 
     async def close(self) -> None:
         """Close all connections and leave the embedded server. Closing twice is harmless."""

@@ -18,6 +18,7 @@ from stepwell.client.talk import Talk
 from stepwell.client.waiting import Json
 from stepwell.client.wire import Wire
 from stepwell.core.clock import Clock
+from stepwell.core.errors import StoreError
 from stepwell.core.moments import Moment
 from stepwell.core.overview import Overview
 from stepwell.core.redact import redact_url
@@ -212,6 +213,7 @@ class Client:
         since: float | None = None,
         follow: bool = True,
         stay: bool = False,
+        away: Callable[[StoreError | None], None] | None = None,
     ) -> Iterator[Seen | Gap]:
         """What happens, as it is recorded: every change of one execution, or of all.
 
@@ -223,10 +225,12 @@ class Client:
             since: begin so many seconds back; 0: with what comes now; None: with the oldest that is kept.
             follow: wait for what comes; else end with what there is.
             stay: go on after the end of that execution (somebody may retry it).
+            away: called with the reason when Redis can't be read for a second, and with None when it can be again:
+                then an outage may last for as long as it likes. Without it, a minute of it is a StoreError.
 
         Raises (at the first item) UnknownExecution, or UsageError for a `since` that is no number of seconds.
         """
-        following = self._talk.events(execution_id, since, follow, stay)
+        following = self._talk.events(execution_id, since, follow, stay, self._wire.in_words(away))
         while told := self._wire.run(following.more()):
             yield from told
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast
 
 from stepwell.client.facts import NamespaceView
-from stepwell.client.moves import Conversation, Outage, Peek, Recover, ask
+from stepwell.client.moves import OUTAGE_SECONDS_MAX, Conversation, Outage, Peek, Recover, ask
 from stepwell.client.waiting import no_such
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError, UsageError
@@ -22,9 +22,11 @@ from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.replies import Broken
 from stepwell.store.requests import Command
 
-__all__ = ["Following", "Told"]
+__all__ = ["Away", "Following", "Told"]
 
 Told: TypeAlias = Seen | Gap
+Away: TypeAlias = Callable[[StoreError | None], None]
+"""Is told why Redis can't be read for a while, and None when it can be again."""
 
 # How long a server holds a read that finds nothing; in a cluster only one of the masters does.
 BLOCK_MS: Final = 1000
@@ -32,10 +34,15 @@ SCATTERED_BLOCK_MS: Final = 100
 # An end may be missed: its execution is looked at this often, in seconds.
 LOOK_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 1.0
+# A connection that broke and is there again a moment later is nothing to tell.
+AWAY_SECONDS: Final = 1.0
 
 
 class Following:
-    """Reads on and on. `more` gives what there is next; nothing when it is over."""
+    """Reads on and on. `more` gives what there is next; nothing when it is over.
+
+    Who wants to be told of outages (`away`) waits for as long as they last, others for a minute.
+    """
 
     def __init__(
         self,
@@ -45,6 +52,7 @@ class Following:
         since: float | None,
         follow: bool,
         stay: bool,
+        away: Away | None = None,
     ) -> None:
         if execution_id is not None:
             check_execution_id(execution_id)
@@ -56,7 +64,10 @@ class Following:
         self._until_end = execution_id is not None and not stay
         self._streams: EventStreams | None = None
         self._scattered = False
-        self._outage = Outage(clock)
+        self._outage = Outage(clock, OUTAGE_SECONDS_MAX if away is None else math.inf)
+        self._away = away
+        self._told_away = False
+        self._ready: list[Told] = []
         self._looked = -math.inf
         self._last_round = not follow
 
@@ -68,22 +79,44 @@ class Following:
                 if streams is None:
                     streams = yield from self._open()
                 found = yield from self._round(streams)
-            except (LinkDown, StoreRefused):
-                pause = self._outage.pause()
-                if pause is None or streams is None:
+            except (LinkDown, StoreRefused) as error:
+                if streams is None:
                     raise
                 streams.all_stale()
-                yield Recover(pause)
+                yield from self._sit_out(error)
                 continue
             mine = [told for told in found if self._is_mine(told)]
             if not streams.stale:
-                self._outage.over()
+                self._is_back()
             if mine:
                 return mine
             if streams.stale:
                 yield Recover(self._pause_for_some())
             elif self._last_round and not streams.behind:
                 return []
+
+    def _sit_out(self, error: StoreError) -> Conversation[None]:
+        """Wait before the next try. Raises the error when it has lasted too long."""
+        pause = self._outage.pause()
+        if pause is None:
+            raise error
+        self._tell(error)
+        try:
+            yield Recover(pause)
+        except StoreError:
+            if self._away is None:
+                raise  # an embedded server can't be started again
+
+    def _tell(self, error: StoreError) -> None:
+        if self._away is not None and not self._told_away and self._outage.lasted >= AWAY_SECONDS:
+            self._told_away = True
+            self._away(error)
+
+    def _is_back(self) -> None:
+        self._outage.over()
+        if self._told_away and self._away is not None:
+            self._told_away = False
+            self._away(None)
 
     def _open(self) -> Conversation[EventStreams]:
         facts = yield from self._view.read()
@@ -103,9 +136,10 @@ class Following:
             streams.found_again((yield from _ask_each(streams.lost_commands())))
         block_ms = None if self._last_round or streams.behind else BLOCK_MS
         yield from self._read(streams, block_ms)
-        found = streams.ready()
+        self._ready += streams.ready()  # kept where what follows fails
         if self._follow and self._until_end and not self._last_round and not streams.behind:
-            yield from self._look(found)
+            yield from self._look(self._ready)
+        found, self._ready = self._ready, []
         return found
 
     def _read(self, streams: EventStreams, block_ms: int | None) -> Conversation[None]:
@@ -138,8 +172,10 @@ class Following:
         """How long to wait for a master of a cluster that is away. Raises StoreError when that has lasted too long;
         who follows goes on with the others."""
         pause = self._outage.pause()
+        why = StoreError("the events of some partitions can't be read now: a master of the cluster does not answer")
         if pause is None and not self._follow:
-            raise StoreError("the events of some partitions can't be read now: a master of the cluster does not answer")
+            raise why
+        self._tell(why)
         return PAUSE_SECONDS if pause is None else pause
 
     def _is_mine(self, told: Told) -> bool:

@@ -17,7 +17,20 @@ from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.queries import Query
 from stepwell.store.requests import Command
 
-__all__ = ["Ask", "Conversation", "Hear", "Listen", "Move", "Outage", "Peek", "Recover", "ask", "peek", "watch"]
+__all__ = [
+    "OUTAGE_SECONDS_MAX",
+    "Ask",
+    "Conversation",
+    "Hear",
+    "Listen",
+    "Move",
+    "Outage",
+    "Peek",
+    "Recover",
+    "ask",
+    "peek",
+    "watch",
+]
 
 T = TypeVar("T")
 
@@ -137,10 +150,11 @@ def _ask_once(query: Query[T]) -> Conversation[T]:
 
 
 class Outage:
-    """How long Redis has been away, and how long to wait before the next try."""
+    """How long Redis has been away, and how long to wait before the next try. `limit`: seconds that it may last."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, limit: float = OUTAGE_SECONDS_MAX) -> None:
         self._clock = clock
+        self._limit = limit
         self.over()
 
     def over(self) -> None:
@@ -152,7 +166,12 @@ class Outage:
         now = self._clock.monotonic()
         if self._since is None:
             self._since = now
-        return None if now - self._since >= OUTAGE_SECONDS_MAX else next(self._pauses)
+        return None if now - self._since >= self._limit else next(self._pauses)
+
+    @property
+    def lasted(self) -> float:
+        """Seconds since it began; 0 where there is none."""
+        return 0.0 if self._since is None else self._clock.monotonic() - self._since
 
 
 def _growing(first: float) -> Iterator[float]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from stepwell.client import commanding, letters, listing, overview, reading, starting, waiting
 from stepwell.client.commanding import CommandResult
 from stepwell.client.facts import NamespaceView
-from stepwell.client.following import Following
+from stepwell.client.following import Away, Following
 from stepwell.client.ids import new_ids
 from stepwell.client.moves import Conversation
 from stepwell.client.waiting import Json
@@ -104,9 +104,11 @@ class Talk:
         """Client.drop_letter."""
         return letters.drop(self.view, letter_id)
 
-    def events(self, execution_id: str | None, since: float | None, follow: bool, stay: bool) -> Following:
+    def events(
+        self, execution_id: str | None, since: float | None, follow: bool, stay: bool, away: Away | None = None
+    ) -> Following:
         """Client.events: a conversation for each of its parts."""
-        return Following(self.view, self._clock, execution_id, since, follow, stay)
+        return Following(self.view, self._clock, execution_id, since, follow, stay, away)
 
     def workers(self) -> Conversation[reading.Dicts]:
         """Client.workers."""

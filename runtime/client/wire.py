@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 
 from stepwell.client.address import Place
 from stepwell.client.facts import NamespaceView
+from stepwell.client.following import Away
 from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move, Peek
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError, UsageError
@@ -86,6 +87,12 @@ class Wire:
         finally:
             conversation.close()
             ear.drop()
+
+    def in_words(self, away: Away | None) -> Away | None:
+        """The same, for a person: errors say what is wrong with which server."""
+        if away is None:
+            return None
+        return lambda error: away(None if error is None else explained(error, self._place.url))
 
     def close(self) -> None:
         """Close all connections and leave the embedded server. Closing twice is harmless."""

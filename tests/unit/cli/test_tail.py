@@ -11,7 +11,7 @@ import pytest
 from stepwell.cli import tailing
 from stepwell.cli.tailing import seconds_of
 from stepwell.core import events
-from stepwell.core.errors import UsageError
+from stepwell.core.errors import StoreError, UsageError
 from stepwell.core.eventlog import RawEvent
 from stepwell.store.events import CUT, LOST, Gap, Seen
 
@@ -30,14 +30,20 @@ def seen(event: events.Event | RawEvent) -> Seen:
 class FakeClient:
     """Has some events; remembers how it was asked."""
 
-    def __init__(self, *told: Seen | Gap, workers: bool = True) -> None:
+    def __init__(self, *told: Seen | Gap | StoreError | None, workers: bool = True) -> None:
         self.told = told
         self.asked: list[Any] = []
         self._workers = workers
 
     def events(self, execution_id: str | None, **how: Any) -> Iterator[Seen | Gap]:
+        away = how.pop("away")
+        assert (away is not None) == how["follow"]
         self.asked.append((execution_id, how))
-        return iter(self.told)
+        for each in self.told:
+            if isinstance(each, StoreError | None):
+                away(each)
+            else:
+                yield each
 
     def workers(self) -> list[dict[str, Any]]:
         return [{"id": "w"}] if self._workers else []
@@ -150,3 +156,14 @@ def test_nothing_steers_the_terminal_and_nothing_secret_is_shown(run: Any) -> No
 def test_who_follows_without_a_worker_is_told_so(run: Any) -> None:
     assert "no worker is running" in run(FakeClient(workers=False), "A1")[2]
     assert run(FakeClient(workers=False), "--no-follow")[2] == ""
+
+
+def test_an_outage_is_told_once_and_so_is_its_end(run: Any) -> None:
+    away = StoreError("Redis at redis://:hush@db:6379 refused the connection: start it, or correct the address")
+    code, out, err = run(FakeClient(seen(FAILED), away, None, seen(DONE)))
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert err.splitlines() == [
+        "stepwell: Redis at redis://:***@db:6379 refused the connection: start it, or correct the address;"
+        " trying again until it answers",
+        "stepwell: the server answers again; what it has recorded meanwhile follows",
+    ]

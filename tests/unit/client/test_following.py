@@ -37,7 +37,7 @@ class Feed:
     def add_raw(self, partition: int, raw: bytes, at: str = "*") -> str:
         return self.world.redis.xadd(self.world.keys.events(partition), {"e": raw}, id=at).decode()
 
-    def follow(self, execution_id: str | None = None, since: float | None = None, **how: bool) -> Any:
+    def follow(self, execution_id: str | None = None, since: float | None = None, **how: Any) -> Any:
         given = {"follow": True, "stay": False, **how}
         following = self.world.talk.events(execution_id, since, **given)
         while found := self.world.run(following.more()):
@@ -288,3 +288,69 @@ def test_who_waits_asks_once_a_second_over_all_partitions(world, feed):
     world.later(100, lambda: feed.add(step("e1", 1)))
     next(feed.follow())
     assert world.kinds(Peek) <= 100 + 5
+
+
+def test_who_wants_to_be_told_waits_out_any_outage_and_misses_nothing(world, feed):
+    said: list[tuple[float, Any]] = []
+    feed.add(step("e1", 0))
+    following = feed.follow(away=lambda error: said.append((world.clock.monotonic(), error)))
+    found = [next(following)]
+    began = world.clock.monotonic()
+    world.later(1, lambda: world.go_away(3600))
+    world.later(1800, lambda: feed.add(step("e1", 1)))
+    found += [next(following)]
+    assert told(found) == [("e1", "c0"), ("e1", "c1")]
+    (at, why), (back, nothing) = said
+    assert isinstance(why, LinkDown)
+    assert nothing is None
+    assert at - began < 4
+    assert 3600 <= back - began < 3604
+    assert 3600 <= world.kinds(Recover) < 3700  # a try a second, once the pauses have grown
+
+
+def test_each_outage_is_told_anew_and_a_short_one_is_not(world, feed):
+    said: list[bool] = []
+    feed.add(step("e1", 0))
+    following = feed.follow(away=lambda error: said.append(error is not None))
+    next(following)
+    for at, lasts in ((10, 0.5), (100, 300), (1000, 300)):
+        world.later(at, lambda lasts=lasts: world.go_away(lasts))
+    world.later(2000, lambda: feed.add(step("e1", 1)))
+    next(following)
+    assert said == [True, False, True, False]
+
+
+def test_a_server_that_can_t_be_started_again_is_an_outage_too(world, feed):
+    class Reviving(type(world)):
+        """Its embedded server can't be started for a while."""
+
+        def _carry_out(self, move):
+            answer = super()._carry_out(move)
+            if isinstance(move, Recover) and self.clock.monotonic() < self.away_until:
+                raise StoreError("no valkey-server")
+            return answer
+
+    world.__class__ = Reviving
+    said: list[Any] = []
+    feed.add(step("e1", 0))
+    following = feed.follow(away=said.append)
+    next(following)
+    world.later(1, lambda: world.go_away(90))
+    world.later(200, lambda: feed.add(step("e1", 1)))
+    assert told([next(following)]) == [("e1", "c1")]
+    assert len(said) == 2
+
+
+def test_what_was_read_when_the_row_could_not_be_is_told_later(world, feed):
+    world.start("e1")
+    following = feed.follow("e1")
+    world.later(7, lambda: feed.add(step("e1", 1)))
+
+    def ends() -> None:
+        world.put("e1", status="completed", told=False)
+        feed.add(ended("e1"))
+        world.lose_reply_of(*["HMGET"] * 4)  # the look at the row, and its repeats
+
+    world.later(9, ends)
+    kinds = [type(each.event).__name__ for each in following]
+    assert kinds == ["CommandDone", "ExecutionEnded"]
