@@ -33,7 +33,14 @@ QUERIES = [
     for target in panel.get("targets", ())
 ]
 # What Grafana puts in for "all", and windows that have some scrapes in them.
-CHOSEN = {"$job": ".*", "$instance": ".*", "$flow": ".*", "$__rate_interval": "1m", "$__range": "5m"}
+CHOSEN = {
+    "$job": ".*",
+    "$instance": ".*",
+    "$flow": ".*",
+    "$__rate_interval": "1m",
+    "$__range_s": "300",
+    "$__range": "5m",
+}
 AMID = {
     'sum(stepwell_executions{status!="error"})': HELD + RESTED + AWAITED + 1,
     'sum(stepwell_executions{status="parked"})': 1,

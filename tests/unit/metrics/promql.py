@@ -9,6 +9,8 @@ from stepwell.metrics.instruments import INSTRUMENTS, Instrument, Kind, Together
 
 SCRAPED = {"job", "instance"}
 """Labels that Prometheus gives to all that it scrapes."""
+ALERTS = {"alertname", "alertstate", "severity", "flow", "step"}
+"""Labels of Prometheus' own series of our alerts."""
 _WORDS = re.compile(r"[a-zA-Z_:][\w:]*")
 _SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\s*(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
@@ -39,7 +41,7 @@ def problems_of(promql: str, recorded: Collection[str] = ()) -> list[str]:
     labels."""
     known = samples()
     problems: list[str] = []
-    labels = set(SCRAPED)
+    labels = SCRAPED | (ALERTS if "ALERTS{" in promql else set())
     for name, matchers in _SELECTOR.findall(promql):
         if not name.startswith("stepwell") or name == "stepwell":
             continue
