@@ -16,10 +16,11 @@ from pathlib import Path
 
 from benchmarks.peers.peer import Peer, Server, Skip
 from benchmarks.peers.processes import Process
+from benchmarks.ports import free_port
 from stepwell.core.errors import StoreUnreachable
 from stepwell.store.embedded import server_binary
 
-__all__ = ["Running", "free_port", "postgres_version", "redis_version", "serve"]
+__all__ = ["Running", "postgres_version", "redis_version", "serve"]
 
 START_SECONDS = 30.0
 HOST = "127.0.0.1"
@@ -54,14 +55,6 @@ def serve(peer: Peer, cache: Path, folder: Path) -> Iterator[Running]:
             yield running
     else:
         yield Running({"PEER_FILE": str(folder / "state.sqlite")}, None)
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def redis_version() -> str:

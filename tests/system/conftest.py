@@ -48,9 +48,9 @@ def stage(processes: Processes, tmp_path: Path, eventually: Callable[..., Any]) 
 
 
 @pytest.fixture
-def server(processes: Processes, tmp_path: Path, eventually: Callable[..., Any]) -> Server:
+def server(processes: Processes, tmp_path: Path) -> Server:
     """A server of the test's own."""
-    return Server(processes, tmp_path / "server", eventually).start()
+    return Server(processes, tmp_path / "server").start()
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from system.support.ports import free_port
+from system.support.programs import Program, wait
 
+from benchmarks.ports import free_port
 from stepwell.core.errors import StoreError, StoreUnfit, StoreUnreachable
 from stepwell.store.check import ServerFacts, check_server, require_fit
 from stepwell.store.connect import async_connect, connect, explain
@@ -26,37 +26,31 @@ PASSWORD = "s3cret-pw"
 class Servers:
     """Starts servers on sockets in one directory and knows when they answer."""
 
-    def __init__(self, processes: Any, folder: Path, eventually: Callable[..., Any]) -> None:
+    def __init__(self, processes: Any, folder: Path) -> None:
         self._processes = processes
         self._folder = folder
-        self._eventually = eventually
 
     def start(self, name: str, *settings: str) -> str:
         """Start a server with extra settings; the URL of its socket, without credentials."""
         path = self._folder / name
         base = ["--port", "0", "--save", "", "--dir", str(self._folder), "--unixsocket", str(path)]
-        sink = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = self._processes.start([server_binary(), *base, *settings], **sink)
+        log = self._folder / f"{name}.log"
+        program = Program([server_binary(), *base, *settings], log, self._processes.start)
 
         def answers() -> bool:
-            assert process.poll() is None
-            with connect(f"unix://{path}") as client:
-                try:
-                    client.ping()
-                except (redis.AuthenticationError, redis.ResponseError):
-                    return True
-                except redis.RedisError:
-                    return False
-                return True
+            refusals = (redis.AuthenticationError, redis.ResponseError)
+            with connect(f"unix://{path}") as client, contextlib.suppress(*refusals):
+                client.ping()
+            return True
 
-        self._eventually(answers, f"{name} answers")
+        wait(answers, f"{name} answers", program)
         return f"unix://{path}"
 
 
 @pytest.fixture
-def servers(processes: Any, tmp_path_factory: pytest.TempPathFactory, eventually: Any) -> Servers:
+def servers(processes: Any, tmp_path_factory: pytest.TempPathFactory) -> Servers:
     # A short path: a socket's may have 100 bytes.
-    return Servers(processes, tmp_path_factory.mktemp("s"), eventually)
+    return Servers(processes, tmp_path_factory.mktemp("s"))
 
 
 def checked(url: str) -> ServerFacts:

@@ -87,7 +87,7 @@ def test_all_that_a_client_can_ask_for_works_over_all_slots(cluster_stage: Stage
 
 
 def test_commands_work_with_any_node_or_several_and_say_what_is_wrong(
-    cluster_stage: Stage, cluster: Cluster, processes: Any, tmp_path: Path, eventually: Any
+    cluster_stage: Stage, cluster: Cluster, processes: Any, tmp_path: Path
 ) -> None:
     stage = cluster_stage
     stage.url = cluster.urls
@@ -103,7 +103,7 @@ def test_commands_work_with_any_node_or_several_and_say_what_is_wrong(
     numbered = stage.command("list", "--redis", f"{cluster.url}/1")
     assert numbered.returncode == 2
     assert "leave the number at the end of the URL out" in numbered.stderr
-    alone = Server(processes, tmp_path / "alone", eventually).start()
+    alone = Server(processes, tmp_path / "alone").start()
     for command in (["list"], ["start", "chain"]):
         wrong = stage.command(*command, "--redis", f"redis://127.0.0.1:{alone.port},127.0.0.1:{alone.port}")
         assert wrong.returncode == 2

@@ -70,7 +70,7 @@ def test_a_durability_without_an_append_only_file_is_found_out(stage: Stage, ser
 def test_a_read_only_replica_and_an_old_server_are_found_out(
     stage: Stage, server: Server, processes: Any, tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
-    replica = Server(processes, tmp_path / "replica", eventually).start()
+    replica = Server(processes, tmp_path / "replica").start()
     with replica.admin() as admin:
         admin.execute_command("REPLICAOF", "127.0.0.1", server.port)
         eventually(lambda: admin.info("replication")["master_link_status"] == "up", "the replica is in step")

@@ -50,7 +50,7 @@ def test_with_replicas_nothing_is_built_upon_what_they_do_not_have(
     served: Stage, server: Server, admin: redis.Redis, processes: Any, tmp_path: Path, eventually: Any
 ) -> None:
     admin.config_set("repl-diskless-sync-delay", "0")
-    replica = Server(processes, tmp_path / "replica", eventually).start()
+    replica = Server(processes, tmp_path / "replica").start()
 
     def follow() -> None:
         with replica.admin() as its:

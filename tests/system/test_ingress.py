@@ -20,7 +20,7 @@ GROUP = "stepwell"
 @pytest.fixture
 def served(processes: Any, tmp_path: Path, eventually: Callable[..., Any]) -> Iterator[tuple[Stage, redis.Redis]]:
     """A stage on a server of its own, and a connection to it."""
-    server = Server(processes, tmp_path / "server", eventually).start()
+    server = Server(processes, tmp_path / "server").start()
     folder = tmp_path / "stage"
     folder.mkdir()
     made = Stage(processes, folder, eventually, server.url)

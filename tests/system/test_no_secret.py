@@ -96,9 +96,9 @@ def test_what_steps_say_in_any_way_shows_no_secret(
 
 
 @pytest.fixture
-def locked(processes: Any, tmp_path: Path, eventually: Any) -> Server:
+def locked(processes: Any, tmp_path: Path) -> Server:
     """A server with that password, up and running."""
-    made = Server(processes, tmp_path / "locked", eventually, secretive.PASSWORD)
+    made = Server(processes, tmp_path / "locked", secretive.PASSWORD)
     made.url = f"redis://:{quote(secretive.PASSWORD, safe='')}@127.0.0.1:{made.port}/0"
     return made.start()
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import redis
-from system.support.ports import free_port
 from system.support.servers import OldServer, Server
 from system.support.stage import Stage, WorkerProcess
 
+from benchmarks.ports import free_port
 from stepwell import Client
 
 PASSWORD = "s3cret-pw"
@@ -26,8 +26,8 @@ LOAD_MICROSECONDS = 300
 
 
 @pytest.fixture
-def server(processes: Any, tmp_path: Path, eventually: Any) -> Server:
-    return Server(processes, tmp_path / "server", eventually, PASSWORD).start()
+def server(processes: Any, tmp_path: Path) -> Server:
+    return Server(processes, tmp_path / "server", PASSWORD).start()
 
 
 def hold_some(stage: Stage, client: Client, prefix: str, count: int = 5) -> list[str]:

@@ -20,8 +20,8 @@ FORMS = (PASSWORD, quote(PASSWORD, safe=""), "pa55", "w#rd", "w%23rd")
 
 
 @pytest.fixture
-def server(processes: Any, tmp_path: Path, eventually: Any) -> Server:
-    made = Server(processes, tmp_path / "server", eventually, PASSWORD)
+def server(processes: Any, tmp_path: Path) -> Server:
+    made = Server(processes, tmp_path / "server", PASSWORD)
     made.url = f"redis://:{quote(PASSWORD, safe='')}@127.0.0.1:{made.port}/0"
     return made.start()
 

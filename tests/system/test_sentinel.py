@@ -62,13 +62,11 @@ def test_a_primary_that_dies_is_replaced_under_load_and_nothing_is_lost(
         ids = [client.start("holding", {"gate": "go"}, f"e{number}") for number in range(30)]
         for each in ids:
             stage.ran(each, "held")
-        former = watched.primary
         bumpy = [client.start("bumpy", {"failures": 3}, f"b{number}") for number in range(10)]
-        with former.admin() as admin:
+        with watched.primary.admin() as admin:
             assert admin.wait(1, 60_000) == 1, "the replica knows of all of them"
         stage.open("go")
-        former.kill()
-        watched.wait_for_another_than(former)
+        former = watched.lose_primary()
         former.start(watched.primary.port)
         assert asyncio.run(wait_for(ids[0])) == [worker.shard, "after!"]
         all_end(stage, client, worker, ids)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,12 @@ from urllib.parse import quote
 import pytest
 import redis
 from system.support.certificates import Authority
-from system.support.cluster import Cluster, binary, wait
-from system.support.ports import free_port
+from system.support.cluster import Cluster, binary
+from system.support.programs import Program, wait
 from system.support.sentinels import Tls, Watched
 from system.support.stage import Stage
 
+from benchmarks.ports import free_port
 from stepwell.client import AsyncClient
 from stepwell.core.errors import StoreUnreachable
 from stepwell.store.connect import connect, explain
@@ -49,10 +49,9 @@ class Guarded:
             "tls-auth-clients": "yes" if asks_for_certificates else "no",
         }
         words = [word for name, value in settings.items() for word in (f"--{name}", value)]
-        sink = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        processes.start([binary(), *words], **sink)
+        program = Program([binary(), *words], folder / "log", processes.start)
         with self.admin() as admin:
-            wait(admin.ping, f"the server on port {self.port} answers")
+            wait(admin.ping, f"the server on port {self.port} answers", program)
             admin.acl_setuser(
                 USER, enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], channels=["*"], commands=["+@all"]
             )

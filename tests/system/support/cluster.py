@@ -5,42 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
-from system.support.ports import free_port
+from system.support.programs import Program, wait
 
+from benchmarks.ports import free_port
 from stepwell.store.cluster import masters_of
 from stepwell.store.connect import connect
 from stepwell.store.embedded import server_binary
 from stepwell.store.slots import SLOTS, slot_of
 
-WAIT_SECONDS = 60.0
-POLL_SECONDS = 0.02
-
 
 def binary() -> Path:
     """The server program of the test run, else Debian's, else the one that Stepwell embeds."""
     return Path(os.environ.get("STEPWELL_TEST_REDIS_SERVER") or shutil.which("redis-server") or server_binary())
-
-
-def wait(check: Callable[[], object], what: str) -> None:
-    """Return as soon as `check` is true; a server that is away is not."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            if check():
-                return
-        except redis.RedisError:
-            pass
-        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS:g} s: {what}"
-        time.sleep(POLL_SECONDS)
 
 
 class Node:
@@ -52,7 +34,7 @@ class Node:
         self.folder.mkdir()
         self._settings = settings
         self.tls_port = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self.program: Program | None = None
 
     def offer_tls(self) -> None:
         """Let it listen for TLS too, on `tls_port`; its settings name the certificates."""
@@ -74,10 +56,9 @@ class Node:
             **self._settings,
         }
         words = [word for name, value in settings.items() for word in (f"--{name}", value)]
-        sink = subprocess.DEVNULL
-        self._process = subprocess.Popen([binary(), *words], stdout=sink, stderr=sink, cwd=self.folder)
+        self.program = Program([binary(), *words], self.folder / "log")
         with self.admin() as client:
-            wait(client.ping, f"the node on port {self.port} answers")
+            wait(client.ping, f"the node on port {self.port} answers", self.program)
 
     def admin(self) -> redis.Redis:
         """A client of this node alone."""
@@ -85,14 +66,13 @@ class Node:
 
     def signal(self, number: signal.Signals) -> None:
         """Send its process a signal."""
-        assert self._process is not None
-        self._process.send_signal(number)
+        assert self.program is not None
+        self.program.process.send_signal(number)
 
     def kill(self) -> None:
         """`kill -9`, and wait for its end."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self.program is not None:
+            self.program.kill()
 
 
 class Cluster:
@@ -145,9 +125,11 @@ class Cluster:
 
     def wait_until_whole(self) -> None:
         """Return when every node sees all slots served."""
+        programs = [node.program for node in self.nodes if node.program]
         for node in self.nodes:
             with node.admin() as admin:
-                wait(lambda admin=admin: self._whole(admin), f"the node on port {node.port} sees the whole cluster")
+                sees = f"the node on port {node.port} sees the whole cluster"
+                wait(lambda admin=admin: self._whole(admin), sees, *programs)
 
     def _whole(self, admin: redis.Redis) -> bool:
         info = admin.execute_command("CLUSTER", "INFO")

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from system.support.ports import free_port
+from system.support.programs import Program
 from system.support.stage import HANG_SECONDS, Eventually, WorkerProcess
+
+from benchmarks.ports import free_port
 
 # Every scrape stores its time beside what it read, so that an answer tells which scrape it comes from.
 INTERVAL = "500ms"
@@ -52,7 +54,7 @@ class Prometheus:
         self._processes = processes
         self._folder = folder
         self._eventually = eventually
-        self._process: subprocess.Popen[str]
+        self._program: Program
         self.url = f"http://127.0.0.1:{free_port()}"
         folder.mkdir()
 
@@ -68,30 +70,26 @@ class Prometheus:
         }
         file = self._folder / "prometheus.yml"
         file.write_text(json.dumps(config))  # JSON is YAML
-        with (self._folder / "log").open("w") as log:
-            self._process = self._processes.start(
-                [
-                    program("prometheus"),
-                    f"--config.file={file}",
-                    f"--storage.tsdb.path={self._folder / 'data'}",
-                    f"--web.listen-address={self.url.removeprefix('http://')}",
-                    "--enable-feature=exemplar-storage",
-                ],
-                stdout=log,
-                stderr=log,
-            )
+        command = [
+            program("prometheus"),
+            f"--config.file={file}",
+            f"--storage.tsdb.path={self._folder / 'data'}",
+            f"--web.listen-address={self.url.removeprefix('http://')}",
+            "--enable-feature=exemplar-storage",
+        ]
+        self._program = Program(command, self._folder / "log", self._processes.start)
         self._eventually(self._is_ready, "Prometheus is ready")
         return self
 
     def stop(self) -> None:
         """SIGTERM, and wait for its end."""
-        self._process.terminate()
-        self._process.wait(HANG_SECONDS)
+        self._program.process.terminate()
+        self._program.process.wait(HANG_SECONDS)
 
     @property
     def log(self) -> str:
         """What it has said."""
-        return (self._folder / "log").read_text()
+        return self._program.log.read_text()
 
     # Waiting.
 
@@ -167,7 +165,7 @@ class Prometheus:
         return int(self.value(f'count({{__name__=~"stepwell_.+", job="{JOB}"}})'))
 
     def _is_ready(self) -> bool:
-        assert self._process.poll() is None, f"Prometheus ended with {self._process.returncode}:\n{self.log}"
+        self._program.require_running()
         try:
             with urllib.request.urlopen(f"{self.url}/-/ready", timeout=10) as answer:
                 return bool(answer.status == 200)

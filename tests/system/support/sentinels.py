@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from system.support.cluster import binary, wait
-from system.support.ports import free_port
+from system.support.cluster import binary
+from system.support.programs import Program, wait
+
+from benchmarks.ports import free_port
 
 NAME = "main"
-DOWN_AFTER_MS = 500
+# A busy machine answers late: no server is taken for dead unless it is. One that a test has killed needs no patience.
+DOWN_AFTER_MS = 60_000
+DEAD_AFTER_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Member:
         self._tls = tls
         self._folder = folder
         self._password = password
-        self._process: subprocess.Popen[bytes] | None = None
+        self.program: Program | None = None
         folder.mkdir()
 
     def start(self, primary: int | None = None) -> None:
@@ -66,10 +70,9 @@ class Member:
         if primary is not None:
             settings["replicaof"] = f"127.0.0.1 {primary}"
         words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-        sink = subprocess.DEVNULL
-        self._process = subprocess.Popen([binary(), *words], stdout=sink, stderr=sink, cwd=self._folder)
+        self.program = Program([binary(), *words], self._folder / "log")
         with self.admin() as client:
-            wait(client.ping, f"the server on port {self.port} answers")
+            wait(client.ping, f"the server on port {self.port} answers", self.program)
 
     def admin(self) -> redis.Redis:
         """A client of this server."""
@@ -77,9 +80,8 @@ class Member:
 
     def kill(self) -> None:
         """`kill -9`, and wait for its end."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self.program is not None:
+            self.program.kill()
 
 
 class Watched:
@@ -92,7 +94,7 @@ class Watched:
         self._sentinel_password = sentinel_password
         self._folders = [folder / f"sentinel-{number}" for number in range(3)]
         self._ports = [free_port() for _ in self._folders]
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._sentinels: list[Program] = []
 
     @property
     def url(self) -> str:
@@ -109,15 +111,25 @@ class Watched:
             primary, replica = self.members
             primary.start()
             replica.start(primary.port)
-            wait(self._in_step, "the replica is in step")
             for folder, port in zip(self._folders, self._ports, strict=True):
                 self._start_sentinel(folder, port, primary.port)
+            self._let_them_be_late()
             for port in self._ports:
-                wait(lambda port=port: self._sees_all(port), f"the Sentinel on port {port} sees the others")
+                sees = f"the Sentinel on port {port} sees the others"
+                wait(lambda port=port: self._sees_all(port), sees, *self._sentinels)
+            self._wait_until_in_step()
         except BaseException:
             self.stop()
             raise
         return self
+
+    def _let_them_be_late(self) -> None:
+        """A Sentinel that could not run for 2 s does nothing for 30 s, unless told otherwise."""
+        for port in self._ports:
+            with self.sentinel(port) as client:
+                wait(client.ping, f"the Sentinel on port {port} answers", *self._sentinels)
+                with suppress(redis.ResponseError):  # before 7.0 it can't be told
+                    client.execute_command("SENTINEL", "DEBUG", "tilt-trigger", DOWN_AFTER_MS)
 
     def _start_sentinel(self, folder: Path, port: int, primary: int) -> None:
         folder.mkdir()
@@ -127,7 +139,7 @@ class Watched:
             f"dir {folder}",
             f"sentinel monitor {NAME} 127.0.0.1 {primary} 2",
             f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}",
-            f"sentinel failover-timeout {NAME} 3000",
+            f"sentinel failover-timeout {NAME} 10000",
         ]
         if self._password:
             lines.append(f"sentinel auth-pass {NAME} {self._password}")
@@ -138,18 +150,18 @@ class Watched:
             lines = [f"{name} {value}" for name, value in settings.items()] + lines[1:]
         conf = folder / "sentinel.conf"
         conf.write_text("\n".join(lines) + "\n")
-        sink = subprocess.DEVNULL
-        self._processes.append(
-            subprocess.Popen([binary(), str(conf), "--sentinel"], stdout=sink, stderr=sink, cwd=folder)
-        )
+        self._sentinels.append(Program([binary(), conf, "--sentinel"], folder / "log"))
 
     def sentinel(self, port: int | None = None) -> redis.Redis:
         """A client of a Sentinel."""
         return client_of(port or self._ports[0], self._sentinel_password, self._tls)
 
-    def _in_step(self) -> bool:
-        with self.members[0].admin() as admin:
-            return "state=online" in str(admin.info("replication").get("slave0", {})).replace("': '", "=")
+    def _wait_until_in_step(self) -> None:
+        def in_step() -> bool:
+            with self.primary.admin() as admin:
+                return bool(admin.info("replication").get("slave0", {}).get("state") == "online")
+
+        wait(in_step, "the replica is in step", *(member.program for member in self.members if member.program))
 
     def _sees_all(self, port: int) -> bool:
         with self.sentinel(port) as client:
@@ -163,31 +175,43 @@ class Watched:
             _, port = client.sentinel_get_master_addr_by_name(NAME)
         return next(member for member in self.members if member.port == port)
 
-    def wait_for_another_than(self, former: Member) -> Member:
-        """Wait until the other server is the primary and takes writes."""
+    def lose_primary(self) -> Member:
+        """`kill -9` the primary, and wait until the other server has taken its place; the one that was killed."""
+        former = self.primary
+        former.kill()
+        for port in self._ports:
+            with self.sentinel(port) as client:
+                client.execute_command("SENTINEL", "SET", NAME, "down-after-milliseconds", DEAD_AFTER_MS)
+        self._wait_for_another_than(former)
+        return former
+
+    def _wait_for_another_than(self, former: Member) -> None:
 
         def switched() -> bool:
             with self.primary.admin() as admin:
                 return self.primary is not former and admin.role()[0] in (b"master", "master")
 
-        wait(switched, "the other server is the primary")
-        return self.primary
+        wait(switched, "the other server is the primary", *self._sentinels)
 
     def fail_over(self) -> Member:
-        """Ask for a failover and wait for its end; the new primary."""
+        """Ask for a failover and wait for its end; the new primary.
+
+        Until the former one follows it, that one accepts writes, which are lost then.
+        """
         former = self.primary
 
         def accepted() -> bool:
             with self.sentinel() as client:
                 return bool(client.execute_command("SENTINEL", "FAILOVER", NAME))
 
-        wait(accepted, "the Sentinels can fail over")
-        return self.wait_for_another_than(former)
+        wait(accepted, "the Sentinels can fail over", *self._sentinels)
+        self._wait_for_another_than(former)
+        self._wait_until_in_step()
+        return self.primary
 
     def stop(self) -> None:
         """Kill all."""
-        for process in self._processes:
-            process.kill()
-            process.wait()
+        for sentinel in self._sentinels:
+            sentinel.kill()
         for member in self.members:
             member.kill()

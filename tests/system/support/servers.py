@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import socketserver
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
 import redis
-from system.support.ports import free_port
-from system.support.stage import HANG_SECONDS, Eventually
+from system.support.programs import Program, wait
 
+from benchmarks.ports import free_port
 from stepwell.store.connect import connect
 from stepwell.store.embedded import server_binary
 
@@ -20,12 +18,11 @@ from stepwell.store.embedded import server_binary
 class Server:
     """One server on one port, with an append-only file and perhaps a password."""
 
-    def __init__(self, processes: Any, folder: Path, eventually: Eventually, password: str = "") -> None:
+    def __init__(self, processes: Any, folder: Path, password: str = "") -> None:
         self._processes = processes
         self._folder = folder
-        self._eventually = eventually
         self._password = password
-        self._process: subprocess.Popen[str]
+        self.program: Program
         self.port = free_port()
         self.url = f"redis://{f':{password}@' if password else ''}127.0.0.1:{self.port}/0"
         folder.mkdir()
@@ -38,7 +35,8 @@ class Server:
 
     def wait(self) -> None:
         """Until it answers."""
-        self._eventually(self._answers, f"the server on port {self.port} answers")
+        with self.admin() as client:
+            wait(client.ping, f"the server on port {self.port} answers", self.program)
 
     def launch(self, **given: object) -> None:
         """Start it, with settings beside the usual ones (`_` for `-`); it may still be loading its data."""
@@ -54,25 +52,15 @@ class Server:
             settings["requirepass"] = self._password
         settings |= {name.replace("_", "-"): value for name, value in given.items()}
         options = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
-        sink = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = self._processes.start([server_binary(), *options], **sink)
+        self.program = Program([server_binary(), *options], self._folder / "log", self._processes.start)
 
     def kill(self) -> None:
         """`kill -9`, and wait for its end."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(HANG_SECONDS)
+        self.program.kill()
 
     def admin(self) -> redis.Redis:
         """A connection that may do everything."""
         return connect(self.url)
-
-    def _answers(self) -> bool:
-        assert self._process.poll() is None, f"the server ended with {self._process.returncode}"
-        with self.admin() as client:
-            try:
-                return bool(client.ping())
-            except redis.RedisError:
-                return False
 
 
 class OldServer:

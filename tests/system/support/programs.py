@@ -1,0 +1,56 @@
+"""Servers' processes: who waits for one learns at once that it has ended, and what it said last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import redis
+
+WAIT_SECONDS = 120.0  # a limit that only a hang reaches
+POLL_SECONDS = 0.02
+TAIL_CHARACTERS = 3000
+
+
+class Program:
+    """A process that runs until it is killed. All that it says goes to `log`."""
+
+    def __init__(self, command: Sequence[str | Path], log: Path, start: Callable[..., Popen[Any]] = Popen) -> None:
+        self.log = log
+        with log.open("ab") as sink:
+            self.process = start([str(word) for word in command], stdout=sink, stderr=sink, cwd=log.parent)
+
+    def require_running(self) -> None:
+        """Fail, with its last words, if it has ended."""
+        code = self.process.poll()
+        assert code is None, f"{self.process.args} ended with {code}:\n{self.last_words}"
+
+    @property
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-TAIL_CHARACTERS:]
+
+    def kill(self) -> None:
+        """`kill -9`, and wait for its end."""
+        self.process.kill()
+        self.process.wait()
+
+
+def wait(check: Callable[[], object], what: str, *programs: Program) -> None:
+    """Return as soon as `check` is true; a server that is away is not. These programs must be running meanwhile."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            if check():
+                return
+        except redis.RedisError:
+            pass
+        for program in programs:
+            program.require_running()
+        if time.monotonic() > deadline:
+            said = "".join(f"\n{program.last_words}" for program in programs)
+            raise AssertionError(f"not within {WAIT_SECONDS:g} s: {what}{said}")
+        time.sleep(POLL_SECONDS)
