@@ -53,7 +53,7 @@ def test_what_a_server_with_a_slow_disk_loses_when_it_is_killed_is_what_we_tell(
     eventually: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    server = Server(processes, tmp_path / "server", eventually)
+    server = Server(processes, tmp_path / "server")
     with monkeypatch.context() as patched:
         patched.setenv("LD_PRELOAD", str(slow_disk))
         server.launch(appendfsync=policy)
