@@ -19,6 +19,8 @@ from msgspec.structs import replace
 
 from stepwell.core import codec, row
 from stepwell.core.checkpoint import Checkpoint
+from stepwell.core.durations import SECONDS_MAX
+from stepwell.core.durations import seconds as checked_seconds
 from stepwell.core.effects import ArmTimer, DisarmTimer, StartAttempt
 from stepwell.core.errors import Diverged, ExecutionCancelled, ExecutionFailed, StepFailed, StepTimeout, UsageError
 from stepwell.core.events import Event
@@ -266,8 +268,8 @@ class LocalRun:
         self.feed(TimerFired(self.now_ms, path))
 
     def advance(self, seconds: float) -> None:
-        """Let time pass without anything happening."""
-        self.now_ms += round(seconds * 1000)
+        """Let time pass without anything happening; less than 0: the clock is set back."""
+        self.now_ms += round(checked_seconds(seconds, "advance()", least=-SECONDS_MAX) * 1000)
 
     def feed(self, event: Input) -> Turn:
         """Give the execution one event; what comes of it is committed and followed at once."""
@@ -286,7 +288,7 @@ class LocalRun:
 
     def signal_later(self, seconds: float, name: str, payload: object = None) -> None:
         """Send a signal `seconds` after the execution was created."""
-        at = self._began_ms + round(seconds * 1000)
+        at = self._began_ms + round(checked_seconds(seconds, "the time of a signal") * 1000)
         self._later.append((at, name, codec.encode(payload, f"the payload of signal {name}")))
         self._later.sort(key=lambda sent: sent[0])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from stepwell.cli.durations import When
 from stepwell.cli.session import Session
 from stepwell.core.errors import UsageError
 from stepwell.core.names import check_execution_id
@@ -56,11 +57,15 @@ OfAttributes = Annotated[
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Of those, only the ones from then on.", show_default=False),
+    typer.Option(
+        "--since", metavar="TIME", help="Of those, only the ones from then on.", show_default=False, parser=When()
+    ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Of those, only the ones up to then.", show_default=False),
+    typer.Option(
+        "--until", metavar="TIME", help="Of those, only the ones up to then.", show_default=False, parser=When()
+    ),
 ]
 Agreed = Annotated[bool, typer.Option("--yes", "-y", help="Do it to many without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which they would be.")]

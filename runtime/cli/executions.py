@@ -24,6 +24,7 @@ from stepwell.cli.choosing import (
     Until,
 )
 from stepwell.cli.commanding import command, tell
+from stepwell.cli.durations import Seconds
 from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_client, session
 from stepwell.core.advice import NO_WORKER, to_do
 from stepwell.core.errors import UsageError
@@ -48,7 +49,12 @@ __all__ = [
 ExecutionId = Annotated[str, typer.Argument(metavar="ID", help="The execution's id.")]
 Timeout = Annotated[
     float | None,
-    typer.Option("--timeout", metavar="SECONDS", help="Wait no longer than this; then exit with 2.", min=0.0),
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        help="Wait no longer than this; then exit with 2.",
+        parser=Seconds(else_="; leave it out to wait without limit"),
+    ),
 ]
 Attr = Annotated[
     list[str] | None,

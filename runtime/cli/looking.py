@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from stepwell.cli.durations import When
 from stepwell.cli.executions import ExecutionId, read_attributes
 from stepwell.cli.session import Data, Json, Line, Redis, Verbose, columns, cut, open_client, session
 from stepwell.cli.timeline import duration, timeline, utc
@@ -69,9 +70,16 @@ def listing(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help="Only from then on: '2h ago', '1h30m', or ISO 8601 (UTC)."),
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only from then on: '2h ago', '1h30m', or ISO 8601 (UTC).",
+            parser=When(),
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only up to then.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Only up to then.", parser=When())
+    ] = None,
     limit: Limit = 100,
     cursor: Annotated[
         str | None, typer.Option("--cursor", metavar="C", help="Go on where the page before ended; same options.")

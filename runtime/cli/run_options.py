@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from stepwell.core.limits import PASSIVATE_LEAST
+from stepwell.cli.durations import Seconds
+from stepwell.core.limits import GRACE_MOST, PASSIVATE_LEAST
 
 __all__ = [
     "METRICS_PORT",
@@ -63,7 +64,7 @@ PassivateAfter = Annotated[
         "--passivate-after",
         metavar="SECONDS",
         help="What waits for longer leaves memory until then.",
-        min=PASSIVATE_LEAST,
+        parser=Seconds(least=PASSIVATE_LEAST),
     ),
 ]
 Threads = Annotated[
@@ -75,7 +76,12 @@ Processes = Annotated[
 ]
 Grace = Annotated[
     float,
-    typer.Option("--grace", metavar="SECONDS", help="Time that running steps get when the worker is stopped.", min=0.0),
+    typer.Option(
+        "--grace",
+        metavar="SECONDS",
+        help="Time that running steps get when the worker is stopped.",
+        parser=Seconds(most=GRACE_MOST),
+    ),
 ]
 Durability = Annotated[
     str | None,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from stepwell.cli.durations import Seconds
 from stepwell.cli.session import Data, Json, Line, Redis, Session, Verbose, open_client, session
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.core.messages import message_of
-from stepwell.core.moments import ago_ms
 from stepwell.core.redact import redact
 
 if TYPE_CHECKING:
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     from stepwell.core.events import Event
     from stepwell.store.events import Gap, Seen
 
-__all__ = ["add_to", "seconds_of", "tail"]
+__all__ = ["add_to", "tail"]
 
-_NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?\Z")
 _ID_WIDTH_MAX: Final = 24
 _STYLES: Final = {logging.ERROR: "bad", logging.WARNING: "busy"}
 # What is said beside the sentence: the rest is in `--json`, or in `show`.
@@ -45,11 +43,12 @@ def tail(
         str | None, typer.Argument(metavar="[ID]", help="Only this execution; ends when it has ended.")
     ] = None,
     since: Annotated[
-        str | None,
+        float | None,
         typer.Option(
             "--since",
             metavar="SPAN",
             help="Begin so far back, such as 90s, 10m, 1h30m, 2h.",
+            parser=Seconds(),
             show_default="all that is kept of an execution, or with --no-follow; else now",
         ),
     ] = None,
@@ -68,9 +67,7 @@ def tail(
 ) -> None:
     """Show what happens as it is recorded: steps, retries, ends, commands."""
     own = session(context)
-    back = None if since is None else seconds_of(since)
-    if back is None and id is None and follow:
-        back = 0.0
+    back = 0.0 if since is None and id is None and follow else since
     wanted = _filter(kind, flow)
     with open_client(redis, data) as client:
         if follow and not client.workers():
@@ -89,14 +86,6 @@ def _tells_of_outages(own: Session) -> Callable[[StoreError | None], None]:
             own.remark(f"stepwell: {message_of(error)}; trying again until it answers")
 
     return tell
-
-
-def seconds_of(span: str) -> float:
-    """`90`, `90s`, `10m`, `1h30m`, `2h ago` in seconds. Raises UsageError for anything else."""
-    ago = ago_ms(f"{span}s" if _NUMBER.match(span) else span)
-    if ago is None:
-        raise UsageError(f"expected a time span such as 90s, 10m, 1h30m or '2h ago', got {span!r:.60}")
-    return ago / 1000
 
 
 def _filter(kinds: list[str] | None, flow: str | None) -> Callable[[Event | RawEvent], bool]:

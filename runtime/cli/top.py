@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from stepwell.cli.durations import Seconds
 from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_client, resolved, session
 from stepwell.core.errors import StoreError
 from stepwell.core.messages import message_of
@@ -47,7 +48,7 @@ def add_to(app: typer.Typer) -> None:
 def top(
     context: typer.Context,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", help="Read so often.", min=0.1, max=3600.0)
+        float, typer.Option("--interval", metavar="SECONDS", help="Read so often.", parser=Seconds(0.1, 3600.0))
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
     redis: Redis = None,

@@ -10,7 +10,8 @@ from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import OUTAGE_SECONDS_MAX, Conversation, Outage, Peek, Recover, ask
 from stepwell.client.waiting import no_such
 from stepwell.core.clock import Clock
-from stepwell.core.errors import StoreError, UsageError
+from stepwell.core.durations import seconds
+from stepwell.core.errors import StoreError
 from stepwell.core.eventlog import execution_of
 from stepwell.core.events import ExecutionEnded
 from stepwell.core.names import check_execution_id
@@ -195,8 +196,4 @@ def _ask_each(commands: Sequence[Command]) -> Conversation[list[object]]:
 
 def _checked(since: float | None) -> float | None:
     """Seconds. Raises UsageError for what are none."""
-    if since is None:
-        return None
-    if isinstance(since, bool) or not isinstance(since, int | float) or not 0 <= since < math.inf:
-        raise UsageError(f"expected `since` to be a number of seconds back from now, or None, got {since!r}")
-    return since
+    return None if since is None else seconds(since, "`since` (how far back from now)")

@@ -12,13 +12,13 @@ from stepwell.client.moves import Conversation, ask, watch
 from stepwell.core import codec
 from stepwell.core.advice import NO_WORKER, to_do
 from stepwell.core.clock import Clock
+from stepwell.core.durations import seconds
 from stepwell.core.errors import (
     ExecutionCancelled,
     ExecutionFailed,
     PayloadError,
     StoreError,
     UnknownExecution,
-    UsageError,
 )
 from stepwell.core.names import check_execution_id
 from stepwell.core.records import TerminalError, decode_error
@@ -33,7 +33,6 @@ Json: TypeAlias = Any
 """Decoded JSON: dict, list, str, int, float, bool or None."""
 
 FIELDS = ("status", "result", "error")
-LONG_SECONDS = 1e12  # for ever, to a person; beyond it whole numbers become no float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def result(view: NamespaceView, clock: Clock, execution_id: str, timeout: float 
     if not ending.status:
         raise UnknownExecution(f"execution {execution_id} has vanished from Redis while its result was waited for")
     if not ending.over:
-        raise (yield from _late(view, ending, timeout or 0.0))
+        raise (yield from _late(view, ending, 0.0 if timeout is None else seconds(timeout, "the timeout")))
     return ending.value()
 
 
@@ -98,13 +97,7 @@ def deadline_of(clock: Clock, timeout: float | None) -> float:
     """The moment (monotonic seconds) at which a wait ends. Raises UsageError for what is no number of seconds."""
     if timeout is None:
         return math.inf
-    if (
-        isinstance(timeout, bool)
-        or not isinstance(timeout, int | float)
-        or (isinstance(timeout, float) and math.isnan(timeout))
-    ):
-        raise UsageError(f"expected the timeout to be a number of seconds or None, got {timeout!r}")
-    return clock.monotonic() + max(0.0, min(timeout, LONG_SECONDS))
+    return clock.monotonic() + seconds(timeout, "the timeout (None waits without limit)")
 
 
 def no_such(execution_id: str) -> UnknownExecution:

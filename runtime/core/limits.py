@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PASSIVATE_LEAST", "WAKE_AHEAD_SECONDS", "Limits"]
+__all__ = ["GRACE_MOST", "PASSIVATE_LEAST", "WAKE_AHEAD_SECONDS", "Limits"]
 
+GRACE_MOST: Final = 86_400
+"""So many seconds at most a worker that is stopped waits for running steps."""
 WAKE_AHEAD_SECONDS: Final = 5.0
 """What is not in memory is brought back so long before it is due."""
 PASSIVATE_LEAST: Final = 10

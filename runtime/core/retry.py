@@ -9,20 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from stepwell.core.durations import seconds
 from stepwell.core.errors import DefinitionError, FatalError, PayloadError, RetryAfter
 from stepwell.core.token import unit_interval
 
 MAX_ATTEMPTS_LIMIT = 1_000_000
-SECONDS_MAX = 3.2e9  # a century: a due time stays a whole number of milliseconds
 JITTER_MAX = 10.0
 
-_RANGES = {
-    "base": (0.0, SECONDS_MAX),
-    "factor": (1.0, 1e6),
-    "cap": (0.0, SECONDS_MAX),
-    "jitter": (0.0, JITTER_MAX),
-    "retry_after_max": (0.0, SECONDS_MAX),
-}
+_DURATIONS = ("base", "cap", "retry_after_max")
+_RANGES = {"factor": (1.0, 1e6), "jitter": (0.0, JITTER_MAX)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +53,8 @@ class Retry:
                 f"expected Retry max_attempts to be a whole number from 1 to {MAX_ATTEMPTS_LIMIT},"
                 f" got {self.max_attempts!r}"
             )
+        for name in _DURATIONS:
+            seconds(getattr(self, name), f"Retry {name}", error=DefinitionError)
         for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from functools import update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, get_args, overload
 
 from stepwell.core import codec
+from stepwell.core.durations import seconds
 from stepwell.core.errors import DefinitionError
 from stepwell.core.names import check_name
 from stepwell.core.retry import Retry
@@ -53,7 +53,11 @@ class Step(Generic[P, R]):
         if not isinstance(retry, Retry):
             raise DefinitionError(f"step {self.name}: expected retry to be a Retry(...), got {retry!r}")
         self.retry = retry
-        self.timeout = _timeout(self.name, timeout)
+        self.timeout = (
+            None
+            if timeout is None
+            else seconds(timeout, f"the timeout of step {self.name}", above=True, error=DefinitionError)
+        )
         self.max_running = _max_running(f"step {self.name}", max_running)
         if isolation not in get_args(Isolation):
             raise DefinitionError(
@@ -271,15 +275,6 @@ def flow(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, ma
         return Flow(decorated, name, max_running)
 
     return decorate
-
-
-def _timeout(step_name: str, timeout: float | timedelta | None) -> float | None:
-    if timeout is None:
-        return None
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise DefinitionError(f"step {step_name}: expected timeout to be a number of seconds > 0, got {timeout!r}")
-    return float(seconds)
 
 
 def _max_running(whose: str, most: int | None) -> int | None:

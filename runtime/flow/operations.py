@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Generator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from stepwell.core.durations import SECONDS_MAX
+from stepwell.core.durations import seconds as checked_seconds
 from stepwell.core.errors import DriverClosing, UsageError
 from stepwell.core.names import check_name
 
@@ -148,25 +150,24 @@ def _made(operation: Operation[T]) -> Operation[T]:
 
 
 def minutes(n: float) -> float:
-    """`n` minutes in seconds."""
-    return n * 60.0
+    """`n` minutes in seconds. Raises UsageError for a negative or odd number."""
+    return _in_units(n, 60.0, "minutes()")
 
 
 def hours(n: float) -> float:
-    """`n` hours in seconds."""
-    return n * 3600.0
+    """`n` hours in seconds. Raises UsageError for a negative or odd number."""
+    return _in_units(n, 3600.0, "hours()")
 
 
 def days(n: float) -> float:
-    """`n` days in seconds."""
-    return n * 86400.0
+    """`n` days in seconds. Raises UsageError for a negative or odd number."""
+    return _in_units(n, 86400.0, "days()")
 
 
-def _seconds(value: float | timedelta, what: str) -> float:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= 3.2e9:
-        raise UsageError(f"expected {what} to be a number of seconds >= 0 or a timedelta, got {value!r}")
-    return float(seconds)
+def _in_units(n: float, unit: float, what: str) -> float:
+    # What is no number fails the check as it is; a whole number beyond all floats would fail the product.
+    fits = isinstance(n, int | float) and not isinstance(n, bool) and 0 <= n <= SECONDS_MAX
+    return checked_seconds(n * unit if fits else n, what)
 
 
 def sleep(
@@ -177,8 +178,12 @@ def sleep(
     Raises:
         UsageError: a negative or odd duration.
     """
-    total = _seconds(seconds, "sleep()") + minutes * 60.0 + hours * 3600.0 + days * 86400.0
-    return _made(Sleep(_seconds(total, "sleep()")))
+    total = checked_seconds(seconds, "sleep()")
+    if minutes or hours or days:
+        for n, unit in ((minutes, 60.0), (hours, 3600.0), (days, 86400.0)):
+            total += _in_units(n, unit, "sleep()")
+        total = checked_seconds(total, "sleep()")
+    return _made(Sleep(total))
 
 
 def wait_for(name: str, timeout: float | timedelta | None = None) -> Operation[Any]:
@@ -188,7 +193,7 @@ def wait_for(name: str, timeout: float | timedelta | None = None) -> Operation[A
         name: the signal's name.
         timeout: seconds (or a timedelta) after which `SignalTimeout` is raised; None waits for ever.
     """
-    seconds = None if timeout is None else _seconds(timeout, "the timeout of wait_for()")
+    seconds = None if timeout is None else checked_seconds(timeout, "the timeout of wait_for()")
     return _made(WaitFor(check_name("signal", name), seconds))
 
 

@@ -11,6 +11,7 @@ import httpx
 
 from stepwell.core import codec
 from stepwell.core.clock import Clock
+from stepwell.core.durations import seconds
 from stepwell.core.errors import PayloadError
 from stepwell.core.messages import message_of
 from stepwell.core.redact import redact_url
@@ -71,6 +72,7 @@ async def send(
         HttpRefused: any other status, or a request that can't be sent: final.
         PayloadError: the body of a good answer is over `max_bytes`, or `json` can't be encoded: final.
     """
+    seconds(timeout, "the timeout of a request", above=True, error=HttpRefused)
     built, auth, what = _build(method, url, headers, params, json, form, content)
     answer, body, whole = await _exchange(built, auth, what, timeout, follow_redirects, accept, max_bytes)
     response = response_of(answer.status_code, answer.headers, body)

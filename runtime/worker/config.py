@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
 from stepwell.client.address import Address
+from stepwell.core.durations import seconds
 from stepwell.core.errors import UsageError
-from stepwell.core.limits import PASSIVATE_LEAST, Limits
+from stepwell.core.limits import GRACE_MOST, PASSIVATE_LEAST, Limits
 from stepwell.core.partition import DEFAULT_PARTITIONS
 from stepwell.metrics.tracing import wanted
 from stepwell.store.durability import Durability
@@ -69,12 +69,8 @@ class WorkerConfig:
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise UsageError(f"expected {name} to be a whole number >= {least}, got {value!r}")
-        if not isinstance(self.grace, int | float) or not 0 <= self.grace < 86_400:
-            raise UsageError(f"expected grace to be a number of seconds from 0 to 86400, got {self.grace!r}")
-        if not isinstance(self.passivate_after, int | float) or not PASSIVATE_LEAST <= self.passivate_after < math.inf:
-            raise UsageError(
-                f"expected passivate_after to be a number of seconds >= {PASSIVATE_LEAST}, got {self.passivate_after!r}"
-            )
+        seconds(self.grace, "grace", most=GRACE_MOST)
+        seconds(self.passivate_after, "passivate_after", least=PASSIVATE_LEAST)
         if self.otel:
             wanted(self.otel)
         port = self.metrics_port

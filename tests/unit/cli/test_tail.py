@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from stepwell.cli import tailing
-from stepwell.cli.tailing import seconds_of
 from stepwell.core import events
-from stepwell.core.errors import StoreError, UsageError
+from stepwell.core.errors import StoreError
 from stepwell.core.eventlog import RawEvent
 from stepwell.store.events import CUT, LOST, Gap, Seen
 
@@ -103,20 +102,6 @@ def test_where_it_begins_and_when_it_ends(run: Any, arguments: list[str], asked:
     run(client, *arguments)
     execution_id, since, follow, stay = asked
     assert client.asked == [(execution_id, {"since": since, "follow": follow, "stay": stay})]
-
-
-SPANS = [("90", 90), ("90s", 90), ("1.5", 1.5), ("10m", 600), ("2h ago", 7200), ("1h30m", 5400), ("1d", 86_400)]
-
-
-@pytest.mark.parametrize(("span", "seconds"), SPANS)
-def test_spans(span: str, seconds: float) -> None:
-    assert seconds_of(span) == seconds
-
-
-@pytest.mark.parametrize("span", ["", "m", "-5m", "ago", "1e9", "nan", "9" * 40, "2026-01-01"])
-def test_what_is_no_span_is_refused_in_words(span: str) -> None:
-    with pytest.raises(UsageError, match="such as 90s"):
-        seconds_of(span)
 
 
 def test_kinds_and_flows_choose(run: Any) -> None:

@@ -209,10 +209,9 @@ def test_a_timeout_of_zero_only_looks(world):
     assert world.kinds(Listen) == 0
     world.put(status="completed", result=b"1")
     assert result(world, timeout=0) == 1
-    assert result(world, timeout=-1) == 1
 
 
-@pytest.mark.parametrize("timeout", ["1", True, float("nan")])
+@pytest.mark.parametrize("timeout", ["1", True, float("nan"), float("inf"), -1, 3.3e9, 10**400])
 def test_a_timeout_is_a_number_of_seconds(world, timeout):
     world.start()
     with pytest.raises(UsageError, match="timeout"):
