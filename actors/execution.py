@@ -455,7 +455,7 @@ class ExecutionActor(PooledActor):
         context = context_of(cp, op, effect.path, call.step, grant.epoch, flags=self._shard.trace_flags)
         due = op.late_from
         ready_at = self._shard.clock.now_ms() if due is None else due
-        order = StepOrder(self._partition, grant.value, call, context, op.lane, ready_at, due is not None)
+        order = StepOrder(self._partition, grant.value, call, context, op.lane, ready_at)
         self._shard.runner.start(order, self.actor_ref)
 
     def _withdraw(self, effect: Withdraw) -> None:

@@ -82,7 +82,6 @@ class MetricsSubscriber:
             events.AttemptFailed: self._failed,
             events.StepGaveUp: self._gave_up,
             events.BackoffLeft: self._backoff_left,
-            events.RetryStarted: self._retry_started,
             events.StepInterrupted: self._interrupted,
             events.ResultDropped: self._dropped,
             events.ExecutionParked: self._parked,
@@ -105,6 +104,8 @@ class MetricsSubscriber:
         step.to_success.observe(event.attempt, event.execution_id)
         step.duration.observe(event.duration_ms / 1000, event.execution_id)
         step.queue.observe(event.queued_ms / 1000, event.execution_id)
+        if event.attempt > 1:
+            self._lateness.observe(event.queued_ms / 1000, event.execution_id)
 
     def _failed(self, event: events.AttemptFailed) -> None:
         step = self._step(event.flow, event.step)
@@ -132,15 +133,14 @@ class MetricsSubscriber:
         if event.started_at is not None:
             step.duration.observe(event.duration_ms / 1000, event.execution_id)
             step.queue.observe(event.queued_ms / 1000, event.execution_id)
+            if event.attempt > 1:
+                self._lateness.observe(event.queued_ms / 1000, event.execution_id)
 
     def _backoff_left(self, event: events.BackoffLeft) -> None:
         if event.why in WOKEN_BY:
             self._sheet.count(i.RETRY_WAKEUPS, event.why).inc()
         elif event.why not in ("parked", "unloaded"):  # these two only put it off
             self._sheet.count(i.BACKOFFS_ABANDONED, event.why).inc()
-
-    def _retry_started(self, event: events.RetryStarted) -> None:
-        self._lateness.observe(event.lateness_ms / 1000, event.execution_id)
 
     def _interrupted(self, event: events.StepInterrupted) -> None:
         self._step(event.flow, event.step).interrupted.inc(1, event.execution_id)

@@ -225,7 +225,7 @@ class Attempts:
                 attempt.place = place
                 self._bodies[place] += 1
                 attempt.slot = self._box.begin(order.partition, order.context)
-                if order.retry:
+                if order.context.attempt > 1:
                     late = max(0, now_ms - order.ready_at)
                     attempt.ref.tell(BodyBegan(order.context.path, attempt.number, now_ms, late))
                 return True

@@ -13,7 +13,7 @@ from stepwell.flow.operations import StepCall
 class StepOrder(msgspec.Struct, gc=False):
     """One attempt of one step of an execution in `partition`, declared under `lease`.
 
-    `ready_at`: since when (ms) its body might run; `retry`: it is a later attempt, whose begin is to be told.
+    `ready_at`: since when (ms) its body might run.
     `lane`: it has cut short a shard before, or may have: it runs in a process of its own, whatever its isolation.
     """
 
@@ -23,7 +23,6 @@ class StepOrder(msgspec.Struct, gc=False):
     context: StepContext
     lane: bool = False
     ready_at: int = 0
-    retry: bool = False
 
     @property
     def isolated(self) -> bool:

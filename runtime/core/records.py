@@ -78,7 +78,7 @@ class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     generation: Count = 0
     lane: bool = False  # it cut short its shard, or may have: it runs in a process of its own
     winding: str = ""  # why nothing new may start here: `cancel` or `gather`
-    late_from: Ms | None = None  # when the running retry was due
+    late_from: Ms | None = None  # since when the running retry is late; None: since it was taken up by its owner
 
     @property
     def failures(self) -> int:

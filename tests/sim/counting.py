@@ -125,7 +125,7 @@ class Counting:
         known, shown = self.tally(), self.numbers(*beside)
         found = broken_by_rows(known, shown)
         if not known.running:
-            found += broken_by_bodies(shown, self._bodies(), self._later(), self.calm)
+            found += broken_by_bodies(shown, self._bodies(), self.calm)
         return found
 
     def _bodies(self) -> Counter[Labels]:
@@ -134,16 +134,14 @@ class Counting:
         runs = self.world.ledger.runs
         return Counter((flows[run.execution_id], step_name(run.path)) for run in runs if run.execution_id in flows)
 
-    def _later(self) -> int:
-        """How many bodies began of attempts that were not the first of their step."""
-        return sum(run.attempt > 1 for run in self.world.ledger.runs)
-
     @property
     def calm(self) -> bool:
-        """No shard has died, no actor failed, and no partition was lost: each attempt has one body, and it is told."""
+        """No shard has died, no actor failed, no partition was lost, and none was left while a body ran: each attempt
+        has one body, and it is told."""
         gone = self.world.of_type(store_events.PartitionGone)
         lost = any(each.why == "lost" for each in gone) or self.world.of_type(store_events.ActorFailed)
-        return not lost and not any(map(self._died, (*self.world.dead, *self.world.frozen)))
+        cut = any(run.ended_ms is None for run in self.world.ledger.runs)
+        return not (lost or cut or any(map(self._died, (*self.world.dead, *self.world.frozen))))
 
     @staticmethod
     def _died(shard: SimShard) -> bool:

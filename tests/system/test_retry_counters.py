@@ -318,9 +318,9 @@ class KilledStorm(Storm):
             self.signal("talker")
         self.end("talker", "error")
         self.settle(tally_of(self.rows(), HERE), TOLD_BY_ROWS)
-        later = {asked.name for asked in self.receiver.record if asked.attempt > 1}
+        later = tally_of(self.rows(), HERE).later
         self.stage.eventually(
-            lambda: self.numbers().spreads[i.RETRY_LATENESS][()].count == len(later), "each begin is counted"
+            lambda: self.numbers().spreads[i.RETRY_LATENESS][()].count == later, "each retry that ended is counted"
         )
 
     def to_be_held(self) -> int:

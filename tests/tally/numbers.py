@@ -40,6 +40,8 @@ class Tally:
     """Steps that wait for their next attempt."""
     running: int = 0
     """Steps that run."""
+    later: int = 0
+    """Attempts that ended and were not the first of their step."""
 
     def count(self, instrument: Instrument, *labels: str, n: int = 1) -> None:
         assert instrument.kind is Kind.COUNTER
@@ -63,6 +65,7 @@ class Tally:
             self.either[instrument] += pairs
         self.backing_off += other.backing_off
         self.running += other.running
+        self.later += other.later
 
     def settled(self, instrument: Instrument, seen: Mapping[Labels, float]) -> Counter[Labels]:
         """Its counts, with each that may be either's given to the one that lacks it."""

@@ -137,6 +137,7 @@ class _Row:
         tally.count(i.STEP_ATTEMPTS, *pair, "timeout" if error.type == "StepTimeout" else outcome)
         if attempt.started_at is not None:
             self._seconds(i.STEP_DURATION, *pair, ms=attempt.ended_at - attempt.started_at)
+            tally.later += attempt.n > 1
         if attempt.due_at is not None:
             tally.count(i.STEP_RETRIES_SCHEDULED, *pair, _REASONS.get(error.type, "error"))
             self._seconds(i.RETRY_BACKOFF, *pair, ms=attempt.due_at - attempt.ended_at)
@@ -178,6 +179,7 @@ class _Row:
             self._tally.count(i.STEP_ATTEMPTS, *pair, "ok")
             self._tally.observe(i.STEP_ATTEMPTS_TO_SUCCESS, *pair, value=fact.attempt)
             self._seconds(i.STEP_DURATION, *pair, ms=fact.ended_at - fact.started_at)
+            self._tally.later += fact.attempt > 1
 
     def _interrupted(self, path: str, times: int) -> None:
         if times:

@@ -31,7 +31,7 @@ _OF: Final = {
 
 
 def broken_by_rows(known: Tally, shown: Numbers) -> list[str]:
-    """Where metrics are not what the rows say (M1 to M5, M7, M8, M10: each series exactly; M6), or not what other
+    """Where metrics are not what the rows say (M1 to M5, M7, M8, M10: each series exactly; M6, M12), or not what other
     metrics say (M10)."""
     found = [
         f"{_rule(instrument, labels)}: {text}"
@@ -42,6 +42,10 @@ def broken_by_rows(known: Tally, shown: Numbers) -> list[str]:
     left = shown.count(i.STEP_RETRIES_SCHEDULED) - over
     if left != known.backing_off:
         found.append(f"M6: {left:g} backoffs are not over, and {known.backing_off} steps back off")
+    late = shown.spreads.get(i.RETRY_LATENESS, {}).get(())
+    observed = 0.0 if late is None else late.count
+    if observed != known.later:
+        found.append(f"M12: {observed:g} latenesses, and {known.later} later attempts have ended")
     return [*found, *_broken_within(shown)]
 
 
@@ -66,18 +70,13 @@ def _broken_within(shown: Numbers) -> Iterator[str]:
             yield f"M10: {instrument.full_name} has {seen}, and {wanted} have ended"
 
 
-def broken_by_bodies(shown: Numbers, began: Counter[Labels], later: int, exactly: bool) -> list[str]:
-    """M11 and M12, when nothing runs. `began`: bodies by flow and step; `later`: those of attempts that were not the
-    first of their step. Not `exactly`: a body may have begun that nobody could tell of, or may begin twice."""
-    found = []
+def broken_by_bodies(shown: Numbers, began: Counter[Labels], exactly: bool) -> list[str]:
+    """M11, when nothing runs. `began`: bodies by flow and step. Not `exactly`: a body may have begun that nobody could
+    tell of, or may begin twice."""
     counted, ended = Counter[Labels](), Counter[Labels]()
     for (flow, step, outcome), n in shown.counts.get(i.STEP_ATTEMPTS, {}).items():
         counted[flow, step] += int(n)
         ended[flow, step] += int(n) if outcome != INTERRUPTED else 0
     if (counted != began) if exactly else not ended <= began:
-        found.append(f"M11: attempts {counted}, bodies {began}")
-    late = shown.spreads.get(i.RETRY_LATENESS, {}).get(())
-    observed = 0.0 if late is None else late.count
-    if (observed != later) if exactly else observed > later:
-        found.append(f"M12: {observed:g} latenesses, {later} bodies of later attempts began")
-    return found
+        return [f"M11: attempts {counted}, bodies {began}"]
+    return []

@@ -160,12 +160,16 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
     """Also one that is being wound up is asked for: whoever runs bodies knows whether it still runs (then its outcome
     is waited for) or never begins (`NotStarted`)."""
     if op.status == STEP_READY:
-        late_from = None if op.late_from is None else event.now
-        cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING, late_from=late_from))
+        cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING, late_from=None))
         return cp, [*effects, StartAttempt(path, op.attempt)]
     cut = _cut_short(op, event)
     if not cut:
-        return cp, [StartAttempt(path, op.attempt)]
+        start = StartAttempt(path, op.attempt)
+        if op.late_from is None:
+            return cp, [start]
+        # Its body may have begun before: it is late from now on.
+        cp, effects = reopen(cp, path, replace(op, late_from=None))
+        return cp, [*effects, start]
     op, told = _interrupted(cp, path, op, cut, event.now)
     if op.interruptions > INTERRUPTIONS_MAX:
         error = Failure(
@@ -178,7 +182,7 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
 
 
 def _interrupted(cp: Checkpoint, path: str, op: OpenOp, cut: str, now: int) -> tuple[OpenOp, Effect]:
-    """One interruption more, and what is told of it. An attempt that began once is not late when it runs again."""
+    """One interruption more, and what is told of it. That it was due once does not make it late when it runs again."""
     interruptions = op.interruptions + 1
     lane = op.lane or cut == "named" or interruptions >= LANE_INTERRUPTIONS
     told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, interruptions, now, lane)

@@ -206,9 +206,9 @@ def test_a_body_that_could_not_begin_is_not_counted_as_one_that_has_ended() -> N
 
 def test_the_begin_of_a_later_attempt_is_told_with_how_late_it_is() -> None:
     stage = Stage()
-    for name, retry in (("first", False), ("later", True)):
-        context = StepContext(name, "f", "narrow", "path", 2, "token", f"{name}:token", 7)
-        order = StepOrder(0, "lease", StepCall(narrow, (), {}), context, ready_at=1_000, retry=retry)
+    for name, attempt in (("first", 1), ("later", 2)):
+        context = StepContext(name, "f", "narrow", "path", attempt, "token", f"{name}:token", 7)
+        order = StepOrder(0, "lease", StepCall(narrow, (), {}), context, ready_at=1_000)
         stage.attempts.ask(order, stage.box)  # type: ignore[arg-type]
         stage.attempts.may_begin(stage.taken[name], 1_250)
     assert stage.box.told == [BodyBegan("path", 2, 1_250, 250)]

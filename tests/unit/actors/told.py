@@ -5,6 +5,8 @@ from __future__ import annotations
 import queue
 from typing import Any
 
+from stepwell.actors.messages import BodyBegan
+
 HANG_SECONDS = 20.0
 
 
@@ -19,13 +21,14 @@ class Box:
 
 
 class WaitingBox:
-    """Told by other threads; `next` waits for it."""
+    """Told by other threads; `next` waits for it. That a body begins is passed over."""
 
     def __init__(self) -> None:
         self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def tell(self, message: object) -> None:
-        self._told.put(message)
+        if not isinstance(message, BodyBegan):
+            self._told.put(message)
 
     def next(self) -> Any:
         return self._told.get(timeout=HANG_SECONDS)

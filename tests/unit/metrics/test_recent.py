@@ -28,10 +28,7 @@ class Stage:
     def failed(self, attempt: int = 1) -> None:
         where = ("e1", "checkout", "charge", "charge")
         told = (*where, attempt, 5, "error", "HttpError", "503", 100, 0, "t", "k", False)
-        self.tell(events.AttemptFailed(*told))
-
-    def retried(self) -> None:
-        self.tell(events.RetryStarted("e1", "checkout", "charge", "charge", 2, 0, 0))
+        self.tell(events.AttemptFailed(*told, started_at=0))
 
 
 @pytest.fixture
@@ -48,8 +45,7 @@ def test_where_nothing_has_happened_there_is_nothing(stage: Stage) -> None:
 def test_rates_are_those_of_the_last_seconds(stage: Stage) -> None:
     for _ in range(20):
         stage.completed("charge", 3, 3)
-        stage.failed()
-        stage.retried()
+        stage.failed(attempt=2)
         stage.clock.advance(1)
         work = stage.recent.work()
     assert work.rates == Rates(steps=2.0, failures=1.0, retries=1.0)

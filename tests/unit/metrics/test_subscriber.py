@@ -35,6 +35,7 @@ def samples(sheet: Sheet) -> list[tuple[str, dict[str, str], float]]:
 UNCOUNTED = (
     events.BackoffResumed,
     events.ExecutionResumed,
+    events.RetryStarted,
     events.StepCancelled,
     events.WaitBegan,
     events.WaitEnded,
@@ -59,13 +60,28 @@ def test_of_the_flows_that_there_are_it_is_shown_at_once_that_none_has_ended(she
     }
 
 
+def test_how_late_a_retry_began_is_observed_once_it_has_ended(
+    tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed, gave_up: events.StepGaveUp
+) -> None:
+    tell(events.StepCompleted(*WHERE, 1, 120, 9, 1_000))
+    tell(replace(failed, attempt=1, queued_ms=1_000))
+    tell(replace(gave_up, attempt=1, queued_ms=1_000))
+    assert value("retry_lateness_seconds_count") == 0, "a first attempt is no retry"
+    tell(events.RetryStarted(*WHERE, 2, 5_000, 9))
+    assert value("retry_lateness_seconds_count") == 0, "it may be cut short, and run again"
+    tell(events.StepCompleted(*WHERE, 2, 120, 9, 2_000))
+    tell(replace(failed, attempt=2, queued_ms=4_000))
+    tell(replace(gave_up, attempt=5, queued_ms=8_000))
+    assert value("retry_lateness_seconds_count") == 3
+    assert value("retry_lateness_seconds_sum") == pytest.approx(2 + 4 + 8)
+
+
 def test_five_failed_attempts_are_four_backoffs_and_one_terminal_failure(
     tell: MetricsSubscriber, value: Value, failed: events.AttemptFailed, gave_up: events.StepGaveUp
 ) -> None:
     for attempt in range(1, 5):
         tell(replace(failed, attempt=attempt, delay_ms=200 * 2**attempt))
         tell(events.BackoffLeft(*WHERE, "timer", 2, 0))
-        tell(events.RetryStarted(*WHERE, attempt + 1, 2, 0))
     tell(gave_up)
     assert value("step_attempts_total", **STEP, outcome="retryable") == 4
     assert value("step_attempts_total", **STEP, outcome="terminal") == 1
