@@ -21,6 +21,7 @@ from stepwell.actors.healing import revive
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.left import Left
+from stepwell.actors.letters import Letters
 from stepwell.actors.residents import Residents
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
@@ -44,6 +45,7 @@ class Dispatcher(PooledActor):
         self._shard = shard
         self._admission = Admission(shard.limits.running, shard.registry.running_max)
         self._suspicions = Suspicions(shard.holdings)
+        self._letters = Letters(shard.holdings, shard.mirror, shard.observer)
         self._routes: dict[str, Route] = {}
         self._residents = Residents(shard.limits.in_memory, shard.limits.passivate_after)
         self._loading = 0
@@ -85,6 +87,8 @@ class Dispatcher(PooledActor):
             self._actor_gone(message)
         elif isinstance(message, m.BadCommand):
             self._bad_command(message)
+        elif isinstance(message, m.LetterAnswered):
+            self._letters.answered(message.letter, message.reply)
         elif isinstance(message, _LoadAgain):
             self._load_again(message.execution_id)
         elif isinstance(message, _LetIn):
@@ -114,6 +118,8 @@ class Dispatcher(PooledActor):
     def _entry(self, entry: Entry) -> bool:
         """Route one inbox entry; False if it is on its way already."""
         if self._admission.has_entry(entry.partition, entry.entry_id):
+            return False
+        if self._letters.has(entry.partition, entry.entry_id):
             return False
         if not self._stays(entry.partition):
             return False
@@ -404,6 +410,7 @@ class Dispatcher(PooledActor):
             if route.partition == partition:
                 self._forget(execution_id, route)
         self._admission.drop_partitions({partition})
+        self._letters.lost(partition)
         self._shard.runner.lose(partition)
 
     def _forget(self, execution_id: str, route: Route) -> None:
@@ -510,8 +517,7 @@ class Dispatcher(PooledActor):
             command_id=command_id,
             outcome=encode(Outcome(False, "", reason)) if command_id else b"",
         )
-        self._shard.observer(store_events.DeadLettered(kind, reason))
-        self._shard.mirror.send(None, letter)
+        self._letters.send(self.actor_ref, letter)
 
 
 class _LoadAgain(msgspec.Struct):

@@ -105,6 +105,7 @@ class Ingress:
     def _again(self) -> None:
         """What we took up and have not finished. It is read again: somebody may have claimed and finished it since, and
         so long as we ask for it nobody does."""
+        self._intake.bury_again()
         self._left = 0
         after = START
         while page := self._store.mine(after, READ_COUNT):

@@ -26,7 +26,7 @@ from stepwell.flow.registry import Registry
 from stepwell.store import queries
 from stepwell.store.ingress import BuryIngress, IngressEntry, IngressStore
 from stepwell.store.link import Link
-from stepwell.store.replies import Broken, Buried, Created, Exists, Refused, failure, order
+from stepwell.store.replies import UNREACHABLE, Broken, Buried, Created, Exists, Refused, failure, order
 from stepwell.store.requests import Command, Create
 
 logger = logging.getLogger("stepwell.ingress")
@@ -77,6 +77,7 @@ class Intake:
         self._observer = observer
         self._newer = Newer() if newer is None else newer
         self._since: dict[str, float] = {}  # commands that wait for the start of their execution
+        self._unsure: dict[str, BuryIngress] = {}  # letters, by their entries, of which no reply was heard
 
     def take_in(self, entries: Sequence[IngressEntry]) -> list[str]:
         """Write the effects of entries, then remove those that have theirs.
@@ -127,13 +128,29 @@ class Intake:
         self._store.finish(batch.done)
         batch.finished += batch.done
         letters, batch.done, batch.letters = batch.letters, [], []
+        batch.finished += self._bury(letters)
+
+    def bury_again(self) -> None:
+        """Find out what became of letters whose reply was lost: if they are there, nobody else will tell of them."""
+        if self._unsure:
+            self._bury(list(self._unsure.values()))
+
+    def _bury(self, letters: Sequence[BuryIngress]) -> list[str]:
+        """The ids of entries that are dead letters now. Each is told of once, by whoever has moved it."""
+        before = set(self._unsure)
+        self._unsure.update({letter.entry_id: letter for letter in letters})
+        buried = []
         for letter, reply in zip(letters, self._link.execute(letters), strict=True):
+            if isinstance(reply, Refused) and reply.kind == UNREACHABLE:
+                continue
+            del self._unsure[letter.entry_id]
             if isinstance(reply, Buried):
-                batch.finished.append(letter.entry_id)
-                if not reply.dup:
+                buried.append(letter.entry_id)
+                if letter.entry_id in before or not reply.dup:
                     self._observer(store_events.DeadLettered(letter.kind, letter.reason))
             elif not isinstance(reply, Refused):
                 logger.error("entry %s of the ingress can't be buried: %s", letter.entry_id, reply)
+        return buried
 
     # Starts.
 

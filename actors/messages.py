@@ -14,7 +14,7 @@ from stepwell.core.retry import Retry
 from stepwell.core.status import PARK_CRASHED
 from stepwell.store.inbox import Entry
 from stepwell.store.replies import Reply
-from stepwell.store.requests import ReadRev, Revive
+from stepwell.store.requests import DeadLetter, ReadRev, Revive
 
 
 class Doorbell(msgspec.Struct, gc=False):
@@ -285,6 +285,13 @@ class Settled(msgspec.Struct):
     """A round of renewals, sent at that monotonic second, found nothing missing."""
 
     sent: float
+
+
+class LetterAnswered(msgspec.Struct):
+    """What the store says to a dead letter."""
+
+    letter: DeadLetter
+    reply: Reply
 
 
 class Answered(msgspec.Struct):

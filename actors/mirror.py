@@ -15,7 +15,7 @@ from typing import Protocol
 
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, NO_FAILPOINTS, Failpoints
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import Answered, RowRead, Written
+from stepwell.actors.messages import Answered, LetterAnswered, RowRead, Written
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver, StoreTrouble
 from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import UNREACHABLE, Committed, Fenced, Refused, Reply
@@ -78,7 +78,8 @@ class Mirror:
         self.busy = False
 
     def send(self, ref: AnyRef | None, request: Asked) -> None:
-        """Queue a request; its reply comes to `ref` as `Written`, `RowRead` for a load, `Answered` for the healer's."""
+        """Queue a request; its reply comes to `ref` as `Written`, `RowRead` for a load, `LetterAnswered` for a dead
+        letter, `Answered` for the healer's."""
         self._queue.put((ref, request))
 
     def wake(self) -> None:
@@ -186,6 +187,8 @@ class Mirror:
                     ref.tell(RowRead(request.execution_id, reply))
                 elif isinstance(request, ReadRev | Revive):
                     ref.tell(Answered(request, reply))
+                elif isinstance(request, DeadLetter):
+                    ref.tell(LetterAnswered(request, reply))
                 else:
                     ref.tell(Written(reply))
         self._observer(BatchWritten(requests, replies, self._monotonic() - began))
@@ -208,6 +211,9 @@ class Mirror:
         Where only a part of the store is away (`partly`: a master of a cluster), what is new need not wait so long.
         """
         self._again += batch
+        for _, request in batch:
+            if isinstance(request, DeadLetter):
+                request.repeated = True
         seconds = RETRY_SECONDS[min(self._troubles, len(RETRY_SECONDS) - 1)]
         if not self._troubles:
             self._trouble_since = self._monotonic()

@@ -312,7 +312,9 @@ class Load(msgspec.Struct):
 
 
 class DeadLetter(msgspec.Struct):
-    """Moves an inbox entry to the dead letters; `kind` is a word for `reason`, `outcome` answers the sender."""
+    """Moves an inbox entry to the dead letters; `kind` is a word for `reason`, `outcome` answers the sender.
+    `repeated`: it was sent before, and that may have been executed.
+    """
 
     partition: int
     lease: str
@@ -322,6 +324,7 @@ class DeadLetter(msgspec.Struct):
     now_ms: int
     command_id: str = ""
     outcome: bytes = b""
+    repeated: bool = False
 
     def args(self, keys: Keys, scripts: Scripts) -> Command:
         """The command."""

@@ -1,4 +1,4 @@
-"""What is counted in a simulation, held against rows and bodies by the rules M1 to M12 of docs/metrics.md.
+"""What is counted in a simulation, held against rows and bodies by the rules M1 to M13 of docs/metrics.md.
 
 Each shard counts on a sheet of its own, as processes do, and one object adds them up, as the worker's parent does.
 """
@@ -114,7 +114,16 @@ class Counting:
         silent = [event for event, _ in missing]
         wrong = self.wrong(silent)
         assert not wrong, "\n".join(wrong)
+        told, there = self.letters()
+        assert told <= there, f"M13: {told} dead letters are told, and {there} were written"
         return silent
+
+    def letters(self) -> tuple[int, int]:
+        """How many dead letters were told, and how many were written."""
+        keys = self.world.keys
+        streams = [keys.ingress_dead, *(part.dead for part in keys.parts)]
+        there = sum(self.world.client.xlen(stream) for stream in streams) + self.world.replays
+        return len(self.world.of_type(store_events.DeadLettered)), there
 
     def tally(self) -> Tally:
         """What the rows say."""

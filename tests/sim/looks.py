@@ -22,6 +22,7 @@ class Looks:
     client: redis.Redis
     keys: Keys
     scripts: Scripts
+    replays = 0
     _link: Link
 
     def outcome(self, execution_id: str, command_id: str) -> Outcome | None:
@@ -68,3 +69,4 @@ class Looks:
         for letter in reversed(Catalog(self.client, self.keys, self.scripts).dead(10_000)):
             query = letters.replay(self.keys, self.scripts, letter.source, letter.letter_id)
             query.parse(self._link.call(query.commands))
+            self.replays += 1

@@ -350,7 +350,9 @@ def test_whatever_exchange_breaks_each_entry_has_its_effect_once(make_world: Mak
 
         world, _, _ = prepared(make_world, fate)
         world.run(lambda world=world: left(world) == (0, 0) and world.ended("e1", "there"), limit=CLAIM_IDLE_MS / 2000)
+        world.run_for(1)
         each_once(world)
+        assert len(world.of_type(store_events.DeadLettered)) == 1, f"exchange {broken}"
 
 
 @pytest.mark.pain(13, 29)

@@ -17,7 +17,7 @@ from stepwell.actors import store_events
 from stepwell.core import events
 from stepwell.store.keys import PartitionKeys
 from stepwell.store.replies import Committed, Conflict, Created, Exists, Fenced, Refused
-from stepwell.store.requests import Commit, Request, Restore
+from stepwell.store.requests import Commit, DeadLetter, Request, Restore
 
 MakeWorld = Callable[..., World]
 FAR = 5 * 10**15  # beyond the revisions of any grant
@@ -274,6 +274,42 @@ def test_what_the_server_refuses_for_now_is_sent_again_and_no_step_starts_meanwh
     assert [s["attempts"][-1]["n"] for s in world.show("e1")["steps"]] == [1, 1, 1]
     assert len(world.ledger.runs) == 3
     assert world.of_type(store_events.StoreTrouble)[0].reason == "not now"
+
+
+@pytest.mark.pain(12)
+@pytest.mark.parametrize("fate", ["down", "lost", "OOM", "fenced"])
+def test_a_dead_letter_is_told_once_it_is_there_and_once_whatever_comes_between(
+    make_world: MakeWorld, fate: str
+) -> None:
+    world = make_world(three)
+    shard = world.shard()
+    until = [0.0]
+
+    def judge(request: Request) -> Refused | str | None:
+        if not isinstance(request, DeadLetter):
+            return None
+        begins = not until[0]
+        until[0] = until[0] or world.clock.monotonic() + (30 if fate == "OOM" else 1)
+        if fate == "fenced":
+            if begins:
+                world.client.delete(part(world).lease)
+            return None
+        if world.clock.monotonic() < until[0]:
+            return Refused("not now", fate) if fate == "OOM" else fate
+        return None
+
+    shard.judge(judge)
+    world.start(three, "e1")
+    world.run()
+    world.send("explode", "e1")
+    told: list[int] = []
+    world.checks.append(lambda: told.append(len(world.of_type(store_events.DeadLettered)) - len(world.dead_letters())))
+    world.run(lambda: world.dead_letters() and world.inbox() == [])
+    world.run_for(60)
+    assert max(told) == 0, "not before it is there"
+    assert told[-1] == 0
+    assert len(world.dead_letters()) == 1
+    assert world.of_type(store_events.SweepFound) == [], "what is on its way is not lost"
 
 
 def test_scripts_that_the_server_forgot_are_loaded_again(make_world: MakeWorld) -> None:

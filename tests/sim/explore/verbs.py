@@ -243,6 +243,7 @@ class Verbs:
     def _replay(self, letter: Letter) -> None:
         world = self.world
         query = letters.replay(world.keys, world.scripts, letter.source, letter.letter_id)
+        world.replays += 1
         entry = self._patiently(lambda: query.parse(world._link.call(query.commands)))
         known = self.model.commands.pop(f"in-{letter.entry}", None) if letter.source == letters.INGRESS else None
         if known is not None:  # its entry, and so its id, is a new one
