@@ -198,7 +198,6 @@ def _pulse(shard: RunningShard) -> c.Pulse:
         ready=shard.ready,
         standing_by=shard.standing_by,
         problem=shard.watchdog.problem(),
-        commits=shard.commits,
         held_at=shard.watchdog.held_at(),
     )
 

@@ -102,13 +102,12 @@ class Loaded(msgspec.Struct, frozen=True, tag=True):
 
 class Pulse(msgspec.Struct, frozen=True, tag=True):
     """Every second: it lives. `silent` is seconds since its lease thread came round, `problem` what makes it unready,
-    `commits` how many were acknowledged since its start, `held_at` where in the code its scheduler is held now."""
+    `held_at` where in the code its scheduler is held now."""
 
     silent: float
     ready: bool
     standing_by: bool
     problem: str
-    commits: int
     held_at: str = ""
 
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from stepwell.actors.verdict import HANG_SECONDS
 from stepwell.core.restarts import RestartRules
+from stepwell.metrics.instruments import COMMITS
 from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import WorkerMetrics
 from stepwell.worker import control as c
@@ -187,7 +188,7 @@ class Fleet:
         try:
             handle = self._aide.spawn(slot)
         except OSError as error:  # no memory, too many processes
-            self._report(slot, slot.end(f"it can't be started: {error.strerror}", self._monotonic()))
+            self._report(slot, slot.end(f"it can't be started: {error.strerror}", self._monotonic(), committed=False))
             self._decide(slot, named=False)
             return
         slot.begin(handle, self._monotonic())
@@ -253,7 +254,8 @@ class Fleet:
 
     def _died(self, slot: Slot, handle: Handle) -> None:
         self._metrics.ended(slot.index, handle.pid)
-        cause = slot.end(handle.bury(), self._monotonic())
+        committed = self._totals.counted(slot.index, COMMITS, "ok") > 0
+        cause = slot.end(handle.bury(), self._monotonic(), committed)
         self._totals.end(slot.index)
         if self.draining and slot.left is not None:
             self.cut_short += slot.left

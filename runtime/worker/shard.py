@@ -33,7 +33,7 @@ from stepwell.actors.mirror import Mirror
 from stepwell.actors.runner import StepRunner
 from stepwell.actors.seqs import SeqBook
 from stepwell.actors.shard import Shard
-from stepwell.actors.store_events import BatchWritten, StoreEvent, StoreObserver, StoreTrouble
+from stepwell.actors.store_events import StoreEvent, StoreObserver, StoreTrouble
 from stepwell.actors.supervisor import Supervisor
 from stepwell.actors.tracing import Tracing
 from stepwell.core.errors import StoreError
@@ -49,7 +49,6 @@ from stepwell.store.leases import Grant, LeaseStore, server_time_ms
 from stepwell.store.link import Link
 from stepwell.store.members import Members
 from stepwell.store.namespace import Namespace, remember
-from stepwell.store.replies import Committed
 from stepwell.store.scripts import Scripts
 from stepwell.store.workers import WorkerRegistry
 from stepwell.worker.guarantee import Guarantee
@@ -163,8 +162,6 @@ class RunningShard:
         self._ingress, self._ingress_loop = self._build_ingress(
             Link(clients["ingress"], keys, scripts, parts.namespace.durability)
         )
-        self.commits = 0
-        """Commits that Redis has acknowledged."""
         self._ticked = self.clock.monotonic()
         self.watchdog = Watchdog(self.scheduler, self.clock.monotonic)
         self._standing_by = False
@@ -388,8 +385,6 @@ class RunningShard:
         """A server that is gone is noticed by who writes first: Leases looks after it."""
         if isinstance(event, StoreTrouble):
             self._leases.hurry()
-        elif isinstance(event, BatchWritten):
-            self.commits += list(map(type, event.replies)).count(Committed)
         self._observer(event)
 
     def _tail_lost(self, partition: int) -> None:

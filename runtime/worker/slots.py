@@ -98,7 +98,7 @@ class Slot:
         fresh = self.pulse is not None and now - self.heard_at < FRESH_SECONDS
         return self.pulse.held_at if self.pulse is not None and fresh else ""
 
-    def end(self, how: str, now: float) -> Cause:
+    def end(self, how: str, now: float, committed: bool) -> Cause:
         """The process has ended, as `how` says, or could not even begin."""
         if self.started_at is None and self.handle is not None:
             how += " while it started"
@@ -111,7 +111,7 @@ class Slot:
             cause = Cause("killed" if how.startswith("killed") else "exit", how)
         lived = 0.0 if self.started_at is None else now - self.started_at
         self.cause = cause
-        self.death = Death(cause.text, lived, committed=self.pulse is not None and self.pulse.commits > 0)
+        self.death = Death(cause.text, lived, committed)
         return cause
 
 

@@ -98,6 +98,20 @@ def test_counts_outlive_their_process_and_levels_go_with_it(totals: Totals) -> N
     assert values(totals) == {ATTEMPTS: 4, "stepwell_inbox_length": 7}
 
 
+def test_what_the_present_process_of_a_place_has_counted_is_known_at_any_moment(totals: Totals) -> None:
+    assert totals.counted(0, i.COMMITS, "ok") == 0, "there is none"
+    one, two = joined(totals, 0), joined(totals, 1)
+    two.count(i.COMMITS, "ok").inc(7)
+    one.count(i.COMMITS, "fenced").inc(5)
+    assert totals.counted(0, i.COMMITS, "ok") == 0
+    one.count(i.COMMITS, "ok").inc(3)
+    assert totals.counted(0, i.COMMITS, "ok") == 3
+    joined(totals, 0).count(i.COMMITS, "ok").inc()
+    assert totals.counted(0, i.COMMITS, "ok") == 1, "not with what came before it"
+    totals.end(0)
+    assert totals.counted(0, i.COMMITS, "ok") == 0
+
+
 @pytest.mark.pain(42)
 def test_five_hundred_restarts_leave_series_flat_and_totals_right(totals: Totals) -> None:
     series: set[int] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stepwell.metrics.instruments import COMMITS
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
@@ -14,7 +15,7 @@ from stepwell.worker.slots import Slot
 
 def pulse(**changes: object) -> c.Pulse:
     """What a shard that is well says of itself, with some parts changed."""
-    made = {"silent": 0.1, "ready": True, "standing_by": False, "problem": "", "commits": 0}
+    made = {"silent": 0.1, "ready": True, "standing_by": False, "problem": ""}
     return c.Pulse(**{**made, **changes})  # type: ignore[arg-type]
 
 
@@ -118,6 +119,10 @@ class Scene:
     def comes_up(self, index: int) -> None:
         """A process that was spawned comes to run."""
         self.say(index, c.Hello(f"h,b,{index},1"), c.Loaded(("f",)), c.Started(pulse()))
+
+    def commits(self, index: int) -> None:
+        """Redis has acknowledged a commit of a shard."""
+        self.sheets[self.processes.index(self.process(index))].count(COMMITS, "ok").inc()
 
     def dies(self, index: int, how: str = "killed by SIGSEGV", named: bool = False) -> None:
         """A process ends, and its box is read."""

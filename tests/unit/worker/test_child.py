@@ -78,7 +78,7 @@ class Scene:
         self._heard: list[c.ToParent] = []
         self.code: int | None = None
         monkeypatch.setattr(module, "_hosted", self._host)
-        monkeypatch.setattr(module, "_pulse", lambda _shard: pulse(commits=9))
+        monkeypatch.setattr(module, "_pulse", lambda _shard: pulse(problem="x"))
         monkeypatch.setattr(module, "PULSE_SECONDS", 0.01)
         monkeypatch.setattr(module, "load", lambda _targets: ())
         monkeypatch.setattr(module, "setup_logging", lambda *_, **__: None)
@@ -143,10 +143,10 @@ def test_it_tells_of_each_stage(scene: Scene) -> None:
     assert scene.hear(c.Loaded) == c.Loaded(())
     assert scene.begun == []
     scene.tell(BEGIN)
-    assert scene.hear(c.Started).pulse.commits == 9
+    assert scene.hear(c.Started).pulse.problem == "x"
     assert scene.begun == [BEGIN]
     assert scene.hosted.started
-    assert scene.hear(c.Pulse).commits == 9
+    assert scene.hear(c.Pulse).problem == "x"
 
 
 def test_what_must_not_wait_is_done_while_the_main_thread_is_busy(scene: Scene) -> None:

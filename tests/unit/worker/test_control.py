@@ -25,7 +25,7 @@ WORDS: list[c.ToParent] = [
     c.Hello("h,b,1,2"),
     c.Loaded(("a", "b"), ("line 3: time.time()",)),
     c.Started(pulse()),
-    pulse(problem="x", commits=12),
+    pulse(problem="x"),
     c.Trouble(),
     c.Failed("FlowLoadError", "there is no file"),
     c.Drained(3),

@@ -31,7 +31,7 @@ def test_all_are_started_and_it_is_known_when_all_run() -> None:
 
 
 def test_a_shard_that_had_committed_comes_back_at_once_and_its_sibling_looks_for_what_is_free(scene: Scene) -> None:
-    scene.say(0, pulse(commits=1))
+    scene.commits(0)
     scene.falls(0)
     assert scene.examinations == [(0, 1)]
     assert not any(isinstance(message, c.Hurry) for message in scene.process(1).told)
@@ -44,13 +44,22 @@ def test_a_shard_that_had_committed_comes_back_at_once_and_its_sibling_looks_for
 
 
 def test_what_was_said_last_is_heard_before_the_death(scene: Scene) -> None:
-    scene.process(0).said = [pulse(commits=7), c.Failed("ShardFailed", "dispatcher failed: KeyError")]
+    scene.commits(0)
+    scene.process(0).said = [c.Failed("ShardFailed", "dispatcher failed: KeyError")]
     scene.dies(0, "exit code 1")
     death = scene.slots[0].death
     assert death is not None
     assert (death.committed, death.cause) == (True, "dispatcher failed: KeyError")
     scene.fleet.tick()
     assert scene.metric("stepwell_shard_restarts_total", cause="failed") == 1
+
+
+def test_what_a_predecessor_had_committed_is_not_its_successor_s(scene: Scene) -> None:
+    scene.commits(0)
+    scene.dies(0)
+    scene.fleet.tick()
+    scene.dies(0)
+    assert scene.slots[0].memory.in_vain == 1
 
 
 def test_pauses_grow_while_a_shard_gets_nowhere(scene: Scene) -> None:

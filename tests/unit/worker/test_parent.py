@@ -14,7 +14,7 @@ from unit.worker.fleet_stage import Process, pulse
 
 from stepwell.client.address import Address
 from stepwell.core.errors import FlowLoadError, StepwellError, StoreUnfit, StoreUnreachable, UsageError
-from stepwell.metrics.instruments import HEALED_EXECUTIONS
+from stepwell.metrics.instruments import COMMITS, HEALED_EXECUTIONS
 from stepwell.metrics.sheet import Sheet
 from stepwell.store.keys import Keys
 from stepwell.store.namespace import Namespace
@@ -49,6 +49,11 @@ class Talker(Process):
         """Say something, soon."""
         self.said += messages
         os.write(self._write, b"\0")
+
+    def commits(self) -> None:
+        """Redis has acknowledged a commit of it."""
+        begin = next(each for each in self.told if isinstance(each, c.Begin))
+        Sheet.open(Path(begin.settings.sheet)).count(COMMITS, "ok").inc()
 
     def ends(self, how: str) -> None:
         """End."""
@@ -172,7 +177,7 @@ def test_shards_load_first_and_begin_when_the_server_was_checked(scene: Scene) -
 def test_a_shard_that_is_started_again_is_told_all_at_once(scene: Scene) -> None:
     parent = started(scene)
     scene.answer = drain_at_begin(parent)
-    scene.processes[0].said = [pulse(commits=1)]
+    scene.processes[0].commits()
     scene.processes[0].ends("killed by SIGKILL")
     assert parent.wait() == 0
     [_, _, successor] = scene.processes
@@ -259,8 +264,9 @@ def test_what_a_shard_counted_in_the_file_of_its_parent_is_shown_after_its_death
 
     drain, scene.answer = drain_at_begin(parent), counting
     [first] = [each.settings.sheet for each in scene.processes[0].told if isinstance(each, c.Begin)]
-    Sheet.open(Path(first)).count(HEALED_EXECUTIONS).inc(4)
-    scene.processes[0].said = [pulse(commits=1)]
+    sheet = Sheet.open(Path(first))
+    sheet.count(HEALED_EXECUTIONS).inc(4)
+    sheet.count(COMMITS, "ok").inc()
     scene.processes[0].ends("killed by SIGKILL")
     assert parent.wait() == 0
     assert counts == [4, 5]
@@ -285,7 +291,6 @@ def test_a_worker_that_gives_up_drains_the_others_and_ends_with_1(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     parent = started(scene)
-    scene.processes[1].said = [pulse(commits=5)]
     parent.fleet.failure = "shard w/0 died 5 times in a row"
     assert parent.wait() == 1
     assert all(c.Drain(3.0) in process.told for process in scene.processes)
@@ -308,7 +313,7 @@ def test_trouble_revives_the_server_and_a_server_elsewhere_moves_the_shards(scen
     parent = started(scene, 1)
     scene.station.moved = True
     scene.answer = drain_at_begin(parent)
-    scene.processes[0].said = [pulse(commits=1)]
+    scene.processes[0].commits()
     scene.processes[0].says(c.Trouble(), c.Trouble())
     assert parent.wait() == 0
     assert scene.station.revivals == 1
