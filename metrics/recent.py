@@ -15,7 +15,7 @@ from stepwell.core.vitals import STEPS_MAX, Rates, StepTimes, Work
 from stepwell.metrics.instruments import RETRY_LATENESS, STEP_ATTEMPTS, STEP_DURATION
 from stepwell.metrics.sheet import Sheet
 
-__all__ = ["RATE_SECONDS", "WINDOW_SECONDS", "Durations", "Recent", "Totals", "totals_of"]
+__all__ = ["RATE_SECONDS", "WINDOW_SECONDS", "Counted", "Durations", "Recent", "counted_on"]
 
 RATE_SECONDS: Final = 5.0
 WINDOW_SECONDS: Final = 60.0
@@ -43,7 +43,7 @@ def _nothing() -> Spreads:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class Counted:
     """What has been counted by now. `durations` reads the durations of steps; `bounds` are those of their buckets, in
     seconds."""
 
@@ -54,14 +54,14 @@ class Totals:
     durations: Callable[[], Spreads] = _nothing
 
 
-def totals_of(sheet: Sheet) -> Totals:
+def counted_on(sheet: Sheet) -> Counted:
     """What a shard has counted by now."""
     ended = {"ok": 0, "retryable": 0, "terminal": 0, "timeout": 0, "interrupted": 0}
     for (_, _, outcome), count in sheet.counts_of(STEP_ATTEMPTS).items():
         ended[outcome] += int(count)
     failures = ended["retryable"] + ended["terminal"] + ended["timeout"]
     retries = sum(int(sum(counts)) for counts, _ in sheet.spreads_of(RETRY_LATENESS).values())
-    return Totals(ended["ok"], failures, retries, STEP_DURATION.bounds, partial(_durations, sheet))
+    return Counted(ended["ok"], failures, retries, STEP_DURATION.bounds, partial(_durations, sheet))
 
 
 def _durations(sheet: Sheet) -> Spreads:
@@ -74,11 +74,11 @@ def _durations(sheet: Sheet) -> Spreads:
 class Recent:
     """Ask it about once a second. `totals` reads the counters; for one thread."""
 
-    def __init__(self, totals: Callable[[], Totals], monotonic: Callable[[], float]) -> None:
+    def __init__(self, totals: Callable[[], Counted], monotonic: Callable[[], float]) -> None:
         self._totals = totals
         self._monotonic = monotonic
         now, first = monotonic(), totals()
-        self._latest: deque[tuple[float, Totals]] = deque([(now, first)])
+        self._latest: deque[tuple[float, Counted]] = deque([(now, first)])
         self._moments: deque[tuple[float, Spreads]] = deque([(now, first.durations())])  # a little over the window
         self._slowest: tuple[StepTimes, ...] = ()
         self._looked_at = now
@@ -95,7 +95,7 @@ class Recent:
             self._slowest = self._look(now, totals)
         return Work(totals.steps, totals.failures, totals.retries, rates, self._slowest)
 
-    def _look(self, now: float, totals: Totals) -> tuple[StepTimes, ...]:
+    def _look(self, now: float, totals: Counted) -> tuple[StepTimes, ...]:
         spreads = totals.durations()
         while len(self._moments) > 1 and self._moments[1][0] <= now - WINDOW_SECONDS:
             self._moments.popleft()
@@ -105,7 +105,7 @@ class Recent:
         return _slowest(before, spreads, totals.bounds)
 
 
-def _rates(then: float, before: Totals, now: float, totals: Totals) -> Rates:
+def _rates(then: float, before: Counted, now: float, totals: Counted) -> Rates:
     passed = now - then
     if passed <= 0:
         return Rates()

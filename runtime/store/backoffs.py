@@ -17,10 +17,14 @@ from stepwell.store.queries import Query, Raws
 from stepwell.store.replies import items_of, number, scored, text
 from stepwell.store.requests import Command
 
-__all__ = ["Backoff", "Flows", "backoffs", "counts", "flows", "waiting"]
+__all__ = ["Backoff", "Flows", "Size", "backoffs", "by_flow", "flows", "pairs", "size", "waiting"]
 
 Flows: TypeAlias = Mapping[int, Sequence[str]]
 """By partition: the flows of which something backs off there."""
+
+
+Size: TypeAlias = tuple[int, int]
+"""How many executions back off, and when the first of them is due (ms)."""
 
 
 class Backoff(msgspec.Struct, frozen=True, order=True):
@@ -44,37 +48,39 @@ def flows(keys: Keys, partitions: Iterable[int]) -> Query[Flows]:
 
 def backoffs(keys: Keys, of: Flows, limit: int) -> Query[list[Backoff]]:
     """Those that are due next, at most `limit` of them."""
-    lists = _lists(keys, of)
+    lists = pairs(of)
 
     def parse(raws: Raws) -> list[Backoff]:
         found = [
             Backoff(int(due), execution_id, flow)
-            for (flow, _), raw in zip(lists, raws, strict=True)
+            for (_, flow), raw in zip(lists, raws, strict=True)
             for execution_id, due in scored(raw)
             if math.isfinite(due)
         ]
         return sorted(found)[:limit]
 
-    return Query([["ZRANGE", key, 0, max(0, limit - 1), "WITHSCORES"] for _, key in lists], parse)
+    named = [keys.parts[partition].backoff_of + flow for partition, flow in lists]
+    return Query([["ZRANGE", key, 0, max(0, limit - 1), "WITHSCORES"] for key in named], parse)
 
 
-def counts(keys: Keys, of: Flows) -> Query[dict[str, tuple[int, int]]]:
-    """By flow: how many executions back off, and when the first of them is due (ms). Flows with none are left out."""
-    lists = _lists(keys, of)
-    commands: list[Command] = []
-    for _, key in lists:
-        commands += [["ZCARD", key], ["ZRANGE", key, 0, 0, "WITHSCORES"]]
+def size(keys: Keys, partition: int, flow: str) -> Query[Size | None]:
+    """How many executions of a flow back off in a partition, and when the first of them is due; None if none does."""
+    key = keys.parts[partition].backoff_of + flow
 
-    def parse(raws: Raws) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
-        for place, (flow, _) in enumerate(lists):
-            size, first = number(raws[2 * place]), scored(raws[2 * place + 1])
-            if first:
-                before, due = found.get(flow, (0, int(first[0][1])))
-                found[flow] = (before + size, min(due, int(first[0][1])))
-        return found
+    def parse(raws: Raws) -> Size | None:
+        first = scored(raws[1])
+        return (number(raws[0]), int(first[0][1])) if first else None
 
-    return Query(commands, parse)
+    return Query([["ZCARD", key], ["ZRANGE", key, 0, 0, "WITHSCORES"]], parse)
+
+
+def by_flow(sizes: Iterable[tuple[str, Size]]) -> dict[str, Size]:
+    """Sizes of all partitions together."""
+    found: dict[str, Size] = {}
+    for flow, (many, due) in sizes:
+        before, first = found.get(flow, (0, due))
+        found[flow] = (before + many, min(first, due))
+    return found
 
 
 def waiting(keys: Keys, partitions: Iterable[int]) -> Query[dict[str, int]]:
@@ -95,5 +101,6 @@ def waiting(keys: Keys, partitions: Iterable[int]) -> Query[dict[str, int]]:
     return Query(commands, parse)
 
 
-def _lists(keys: Keys, of: Flows) -> list[tuple[str, str]]:
-    return [(flow, keys.parts[partition].backoff_of + flow) for partition, named in of.items() for flow in named]
+def pairs(of: Flows) -> list[tuple[int, str]]:
+    """The lists that there are, each by partition and flow."""
+    return [(partition, flow) for partition, named in of.items() for flow in named]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from stepwell.core.status import CANCELLED, COMPLETED, STATUSES
 from stepwell.store import backoffs
+from stepwell.store.backoffs import Size
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
 from stepwell.store.replies import entries_of, items_of, number, order, text
@@ -54,9 +55,18 @@ def count(link: Link, keys: Keys, partitions: Sequence[int]) -> Counts:
     answers = iter(link.call_ours([*sizes, *waiting.commands, *flows.commands, *lying]))
     by_status = {status: sum([number(next(answers)) for _ in partitions]) for status in _SHOWN}
     waits = waiting.parse([next(answers) for _ in waiting.commands])
-    by_flow = backoffs.counts(keys, flows.parse([next(answers) for _ in flows.commands]))
+    lists = backoffs.pairs(flows.parse([next(answers) for _ in flows.commands]))
     lies = _lying(list(answers), 0 in partitions)
-    return Counts(by_status, waits, by_flow.parse(link.call_ours(by_flow.commands)), lies)
+    return Counts(by_status, waits, backoffs.by_flow(_backing_off(link, keys, lists)), lies)
+
+
+def _backing_off(link: Link, keys: Keys, lists: Sequence[tuple[int, str]]) -> Iterator[tuple[str, Size]]:
+    asked = [backoffs.size(keys, *each) for each in lists]
+    answers = iter(link.call_ours([command for query in asked for command in query.commands]))
+    for (_, flow), query in zip(lists, asked, strict=True):
+        size = query.parse([next(answers) for _ in query.commands])
+        if size is not None:
+            yield flow, size
 
 
 def _lying_commands(keys: Keys, partitions: Sequence[int]) -> list[Command]:

@@ -19,7 +19,7 @@ from stepwell.core.ownership import Member
 from stepwell.core.records import Attempt, OpenOp
 from stepwell.core.vitals import Vitals
 from stepwell.store import backoffs, queries
-from stepwell.store.backoffs import Backoff, Flows
+from stepwell.store.backoffs import Backoff, Flows, Size
 from stepwell.store.keys import STATUSES, Keys
 from stepwell.store.leases import parse_lease
 from stepwell.store.members import members_of
@@ -32,7 +32,6 @@ from stepwell.store.replies import (
     items_of,
     number,
     order,
-    scored,
     text,
     time_us,
 )
@@ -80,18 +79,14 @@ class Waiting(msgspec.Struct, frozen=True):
     """The second one: by partition and flow how many back off and when the first of them is due, and when the oldest
     entry of each inbox that was looked at came."""
 
-    lists: dict[tuple[int, str], tuple[int, int]]
+    lists: dict[tuple[int, str], Size]
     oldest: dict[int, int]
     unread: str
 
     @property
-    def by_flow(self) -> dict[str, tuple[int, int]]:
+    def by_flow(self) -> dict[str, Size]:
         """How many back off of each flow, and when the first of them is due."""
-        found: dict[str, tuple[int, int]] = {}
-        for (_, flow), (size, due) in self.lists.items():
-            before, first = found.get(flow, (0, due))
-            found[flow] = (before + size, min(first, due))
-        return found
+        return backoffs.by_flow((flow, size) for (_, flow), size in self.lists.items())
 
 
 class _Answers:
@@ -180,19 +175,18 @@ def look(keys: Keys) -> Query[Look]:
 
 def waiting(keys: Keys, flows: Flows, inboxes: Sequence[int]) -> Query[Waiting]:
     """How many back off of these flows, and how old these inboxes are."""
-    lists = [(partition, flow) for partition, named in flows.items() for flow in named][:LISTS_MAX]
+    lists = {each: backoffs.size(keys, *each) for each in backoffs.pairs(flows)[:LISTS_MAX]}
     commands: list[Command] = [["XRANGE", keys.inbox(each), "-", "+", "COUNT", 1] for each in inboxes]
-    for partition, flow in lists:
-        key = keys.parts[partition].backoff_of + flow
-        commands += [["ZCARD", key], ["ZRANGE", key, 0, 0, "WITHSCORES"]]
+    for query in lists.values():
+        commands += query.commands
 
     def parse(raws: Raws) -> Waiting:
         answers = _Answers(raws)
         oldest = answers.many(len(inboxes), _first_at, None)
-        found = [(each, answers.one(number, 0), answers.one(_first_due, None)) for each in lists]
+        found = [(each, answers.of(query, None)) for each, query in lists.items()]
         left_out = sum(map(len, flows.values())) > LISTS_MAX
         return Waiting(
-            lists={each: (size, due) for each, size, due in found if due is not None},
+            lists={each: size for each, size in found if size is not None},
             oldest={partition: at for partition, at in zip(inboxes, oldest, strict=True) if at is not None},
             unread=f"more than {LISTS_MAX} lists of backoffs" if left_out else answers.unread,
         )
@@ -227,10 +221,6 @@ def attempts(keys: Keys, of: Iterable[tuple[str, str, int]]) -> Query[list[Attem
 
 def _first_at(raw: object) -> int | None:
     return next((order(entry_id)[0] for entry_id, _ in entries_of(raw)), None)
-
-
-def _first_due(raw: object) -> int | None:
-    return next((int(due) for _, due in scored(raw)), None)
 
 
 def _opened(raw: object) -> dict[str, OpenOp]:

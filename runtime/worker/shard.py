@@ -41,7 +41,7 @@ from stepwell.core.formats import FORMAT
 from stepwell.core.limits import Limits
 from stepwell.core.redact import redact
 from stepwell.flow.registry import Registry
-from stepwell.metrics.recent import Recent, Totals
+from stepwell.metrics.recent import Counted, Recent
 from stepwell.metrics.shard import Now
 from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
@@ -90,7 +90,7 @@ class ShardParts:
     box: BlackBox = NO_BOX
     parent: str = ""
     life: int = 1
-    totals: Callable[[], Totals] = Totals
+    totals: Callable[[], Counted] = Counted
     guarantee: Callable[[], Mapping[str, str]] = dict
     tracing: Tracing | None = None
 

@@ -11,7 +11,7 @@ from stepwell.actors.store_events import StoreEvent
 from stepwell.metrics.exposition import Exposition
 from stepwell.metrics.instruments import closed_series
 from stepwell.metrics.logs import LogSubscriber, tick_logging
-from stepwell.metrics.recent import totals_of
+from stepwell.metrics.recent import counted_on
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.shard import ShardGauges
 from stepwell.metrics.sheet import Sheet
@@ -31,7 +31,7 @@ class Telemetry:
     def __init__(self, sheet: Sheet, flows: Iterable[str] = ()) -> None:
         self._sheet = sheet
         self._gauges = ShardGauges(sheet)
-        self.totals = partial(totals_of, sheet)
+        self.totals = partial(counted_on, sheet)
         """What has been counted by now."""
         self.guarantee: dict[str, str] = {}
         """What is in force, as labels; empty until the server has been asked."""

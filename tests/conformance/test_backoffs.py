@@ -124,7 +124,10 @@ def test_clients_and_shards_read_who_is_due_next(store):
         Backoff(1002, "x2", "ship"),
     ]
     assert len(ask(store, backoffs.backoffs(store.keys, flows, 100))) == 12
-    assert ask(store, backoffs.counts(store.keys, flows)) == {"pay": (4, 1000), "ship": (8, 1001)}
+    lists = backoffs.pairs(flows)
+    sizes = [(flow, ask(store, backoffs.size(store.keys, partition, flow))) for partition, flow in lists]
+    assert backoffs.by_flow(sizes) == {"pay": (4, 1000), "ship": (8, 1001)}
+    assert ask(store, backoffs.size(store.keys, 0, "none")) is None
     counts = store.inbox.count(range(4))
     assert counts.backoffs == {"pay": (4, 1000), "ship": (8, 1001)}
     assert counts.waiting == {"timed": 12, "untimed": 0}

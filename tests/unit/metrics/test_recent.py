@@ -7,7 +7,7 @@ import pytest
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.core import events
 from stepwell.core.vitals import STEPS_MAX, Rates
-from stepwell.metrics.recent import RATE_SECONDS, SPREADS_SECONDS, WINDOW_SECONDS, Recent, totals_of
+from stepwell.metrics.recent import RATE_SECONDS, SPREADS_SECONDS, WINDOW_SECONDS, Recent, counted_on
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
 
@@ -19,7 +19,7 @@ class Stage:
         self.clock = VirtualClock()
         sheet = Sheet.in_memory()
         self.tell = MetricsSubscriber(sheet)
-        self.recent = Recent(lambda: totals_of(sheet), self.clock.monotonic)
+        self.recent = Recent(lambda: counted_on(sheet), self.clock.monotonic)
 
     def completed(self, step: str, *milliseconds: int) -> None:
         for ms in milliseconds:
