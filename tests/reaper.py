@@ -11,28 +11,33 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 LEFT_RUNNING = 99
 # A server that is being stopped, or a process whose pipe has just closed, needs a moment.
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = float(os.environ.get("REAPER_GRACE_SECONDS", "5"))
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(command: list[str]) -> int:
     """The command's exit code, 128 + the signal that ended it, or 99 if all went well but something was left."""
+    restored = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores them, and the command would inherit that
+    return reap(lambda: os.posix_spawnp(command[0], command, os.environ, setsigdef=restored))
+
+
+def reap(start: Callable[[], int]) -> int:
+    """The same for a child that `start` starts, answering its pid."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # what a shell has put into the background ignores it
     try:
-        child = subprocess.Popen(command)
+        child = start()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the command too
         code = _bury_until_the_end_of(child)
         left = _wait_for_the_last(GRACE_SECONDS) if code == 0 else list(_descendants(os.getpid()))
@@ -47,11 +52,11 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _bury_until_the_end_of(child: subprocess.Popen[bytes]) -> int:
+def _bury_until_the_end_of(child: int) -> int:
     while True:
         pid, status = os.wait()
-        if pid == child.pid:
-            code = child.returncode = os.waitstatus_to_exitcode(status)
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
 
 

@@ -4,6 +4,8 @@ A mutant is one TOML file: `pains` (rows of docs/pains.md), `why` (the fault tha
 `new`, `tests` (ids of pytest), and perhaps `needs` (a program that its tests need; where it is not on PATH, and CI is
 not set, the mutant is left out). Before that all these tests run once on the product as it is: they must pass.
 
+Each runs in a fork of a process that has imported all but the product (`warm.py`): that is most of a small test's time.
+
 Usage: python tests/mutants/run.py [--verbose] [NAME...], a name being that of a file without `.toml`.
 Exit 1 if a mutant survives, if its `old` no longer fits, or if a test fails without any mutant.
 """
@@ -11,8 +13,11 @@ Exit 1 if a mutant survives, if its `old` no longer fits, or if a test fails wit
 from __future__ import annotations
 
 import compileall
+import contextlib
 import importlib.util
+import json
 import os
+import queue
 import re
 import shutil
 import signal
@@ -22,15 +27,17 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 REAPER = ROOT / "tests" / "reaper.py"
 PACKAGES = {"runtime": "", "actors": "actors", "metrics": "metrics"}  # folder -> place below `stepwell`
 HANG_SECONDS = 60
+HUNG = 98
 BASELINE_SECONDS = 600
 AT_ONCE = max(2, os.cpu_count() or 2)
 # A mutant is a fault that a person could have made: it must load, and speak of nothing that does not exist.
@@ -104,7 +111,7 @@ def misfit_of(file: str, old: str) -> str:
     return "" if count == 1 else f"its `old` occurs {count} times in {file}, expected once: adapt it"
 
 
-def judge(mutant: Mutant, sound: Path) -> Verdict:
+def judge(mutant: Mutant, sound: Path, lanes: Lanes) -> Verdict:
     """Run the mutant's tests on a mutated copy of the sound product."""
     problem = problem_of(mutant)
     if problem:
@@ -112,9 +119,9 @@ def judge(mutant: Mutant, sound: Path) -> Verdict:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         mutate(sound, Path(folder), [(mutant.file, mutant.old, mutant.new)])
-        code, said = run_tests(mutant.tests, Path(folder), HANG_SECONDS)
+        code, said = lanes.run(mutant.tests, Path(folder), HANG_SECONDS)
     seconds = time.monotonic() - began
-    if code is None:
+    if code == HUNG:
         return Verdict(mutant, "", f"its tests hang: stopped after {HANG_SECONDS} s", seconds)
     if code != 1:
         return Verdict(mutant, f"its tests did not fail (pytest's exit code is {code})\n{said}", said, seconds)
@@ -124,11 +131,13 @@ def judge(mutant: Mutant, sound: Path) -> Verdict:
 
 def mutate(sound: Path, site: Path, changes: Iterable[tuple[str, str, str]]) -> None:
     """Put a copy of the sound product below `site`, with `(file, old, new)` changed in it."""
-    shutil.copytree(sound / "stepwell", site / "stepwell")
+    shutil.copytree(sound / "stepwell", site / "stepwell", copy_function=os.link)
     for file, old, new in changes:
         target = site / "stepwell" / PACKAGES[file.partition("/")[0]] / file.partition("/")[2]
         Path(importlib.util.cache_from_source(str(target))).unlink(missing_ok=True)
-        target.write_text(target.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+        text = target.read_text(encoding="utf-8").replace(old, new)
+        target.unlink()  # not the sound one, of which it is a link
+        target.write_text(text, encoding="utf-8")
 
 
 def copy_product(site: Path) -> None:
@@ -139,32 +148,51 @@ def copy_product(site: Path) -> None:
     compileall.compile_dir(site, quiet=2)
 
 
-def run_tests(tests: Iterable[str], site: Path, limit: float) -> tuple[int | None, str]:
-    """Pytest's exit code with the product in `site` (None if it hung), and the end of what it said."""
-    scratch = site / "tmp"
-    scratch.mkdir()
-    env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(scratch)}
-    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=short", "-p", "no:cacheprovider", *tests]
-    # A mutated product may leave a server or a step's process behind, and a hung one leaves all it has.
-    command = [sys.executable, str(REAPER), *pytest]
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
-        try:
-            code: int | None = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            process.terminate()
-            process.wait()
-        out.seek(0)
-        return code, "\n".join(out.read().splitlines()[-40:])
+class Lanes:
+    """Processes of `warm.py`, so many that run tests at once; to be closed."""
+
+    def __init__(self, count: int) -> None:
+        command = [sys.executable, "-m", "mutants.warm"]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+        self._all = [
+            subprocess.Popen(command, cwd=ROOT, env=env, stdin=PIPE, stdout=PIPE, text=True) for _ in range(count)
+        ]
+        self._free: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+        for process in self._all:
+            self._free.put(process)
+
+    def run(self, tests: Iterable[str], site: Path, limit: float) -> tuple[int, str]:
+        """Pytest's exit code with the product in `site` (HUNG if it took longer), and the end of what it said."""
+        process = self._free.get()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with tempfile.TemporaryDirectory(prefix="mutant-tests-") as scratch:
+            request = {"tests": list(tests), "site": str(site), "scratch": scratch, "limit": limit}
+            print(json.dumps(request), file=process.stdin, flush=True)
+            answer = process.stdout.readline()
+            if not answer:
+                raise RuntimeError("the process that runs tests has ended")
+            self._free.put(process)
+            said = Path(scratch, "said").read_text(encoding="utf-8", errors="replace")
+        return int(answer), "\n".join(said.splitlines()[-40:])
+
+    def close(self) -> None:
+        """End them, each after the tests that it is at."""
+        for process in self._all:
+            with process:
+                assert process.stdin is not None
+                process.stdin.close()
 
 
-def baseline(mutants: list[Mutant], sound: Path) -> str:
+def baseline(mutants: list[Mutant], sound: Path, lanes: Lanes, pool: Executor) -> str:
     """What fails without any mutant; empty if all is well."""
-    tests = dict.fromkeys(test for mutant in mutants for test in mutant.tests)
-    code, said = run_tests(tests, sound, BASELINE_SECONDS) if tests else (0, "")
-    return "" if code == 0 else said or "they hang"
+    files: dict[str, list[str]] = {}
+    for test in dict.fromkeys(test for mutant in mutants for test in mutant.tests):
+        files.setdefault(test.partition("::")[0], []).append(test)
+    # Real processes and servers take longest.
+    order = sorted(files, key=lambda file: ("/system/" not in file, -len(files[file])))
+    found = pool.map(lambda file: lanes.run(files[file], sound, BASELINE_SECONDS), order)
+    return "\n".join(said or "they hang" for code, said in found if code != 0)
 
 
 def main(arguments: list[str]) -> int:
@@ -180,24 +208,27 @@ def main(arguments: list[str]) -> int:
             print(f"left out {mutant.name}: {mutant.needs} is not on PATH")
     mutants = [mutant for mutant in mutants if mutant.can_be_judged]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the copies are removed
-    with tempfile.TemporaryDirectory(prefix="mutant-none-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="mutant-none-") as folder,
+        contextlib.closing(Lanes(AT_ONCE)) as lanes,
+        ThreadPoolExecutor(AT_ONCE) as pool,
+    ):
         sound = Path(folder)
         copy_product(sound)
         began = time.monotonic()
-        failing = baseline([mutant for mutant in mutants if not problem_of(mutant)], sound)
-        if failing:
-            print(f"tests fail without any mutant:\n{failing}\n0 passed, {len(mutants)} failed")
-            return 1
-        print(f"all tests pass without mutants ({time.monotonic() - began:.0f} s)", flush=True)
-        bad = 0
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            try:
-                for verdict in pool.map(lambda mutant: judge(mutant, sound), mutants):
-                    report(verdict, verbose)
-                    bad += bool(verdict.problem)
-            except KeyboardInterrupt:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        try:
+            failing = baseline([mutant for mutant in mutants if not problem_of(mutant)], sound, lanes, pool)
+            if failing:
+                print(f"tests fail without any mutant:\n{failing}\n0 passed, {len(mutants)} failed")
+                return 1
+            print(f"all tests pass without mutants ({time.monotonic() - began:.0f} s)", flush=True)
+            bad = 0
+            for verdict in pool.map(lambda mutant: judge(mutant, sound, lanes), mutants):
+                report(verdict, verbose)
+                bad += bool(verdict.problem)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     print(f"{len(mutants) - bad} passed, {bad} failed")
     return 1 if bad else 0
 
