@@ -14,6 +14,7 @@ _STEP: Final = "flow, step"
 _LAST_ATTEMPT: Final = ("stepwell_step_attempts_left_bucket", 'FLOW, le="1.0"')
 _USED_UP: Final = ("stepwell_step_failures_total", 'FLOW, reason="budget"')
 
+# Of nothing Prometheus makes NaN; `>= 0` makes that no answer, for which a panel has words.
 GLANCE: Final = Row(
     "At a glance",
     (
@@ -41,7 +42,7 @@ GLANCE: Final = Row(
             "95% of retries late by",
             "Or less: from the due time to the begin of the body.",
             "histogram_quantile(0.95, sum by (le)"
-            " (rate(stepwell_retry_lateness_seconds_bucket{WORKER}[$__rate_interval])))",
+            " (rate(stepwell_retry_lateness_seconds_bucket{WORKER}[$__rate_interval]))) >= 0",
             "s",
             colours=((1, "orange"), (5, "red")),
             when_empty="none began",
@@ -49,7 +50,7 @@ GLANCE: Final = Row(
         number(
             "Longest delay",
             "Chosen before a retry, in the time shown; the bound of its bucket.",
-            "histogram_quantile(1, sum by (le) (increase(stepwell_retry_backoff_seconds_bucket{FLOW}[$__range])))",
+            f"histogram_quantile(1, {in_time_shown('stepwell_retry_backoff_seconds_bucket', 'FLOW', 'le')}) >= 0",
             "s",
             when_empty="none",
         ),
@@ -57,7 +58,7 @@ GLANCE: Final = Row(
             "Attempts that fail",
             "Of all attempts, those that did not complete their step.",
             '1 - sum(rate(stepwell_step_attempts_total{FLOW, outcome="ok"}[$__rate_interval]))'
-            " / sum(rate(stepwell_step_attempts_total{FLOW}[$__rate_interval]))",
+            " / sum(rate(stepwell_step_attempts_total{FLOW}[$__rate_interval])) >= 0",
             "percentunit",
             colours=((0.1, "orange"), (0.5, "red")),
             when_empty="no attempts",

@@ -43,12 +43,15 @@ def number(
     when_empty: str = "",
 ) -> Picture:
     """One number. `colours`: from which value on it has which; green below."""
+    counted = "$__range" in promql
     panel = stat.Panel().graph_mode(looks.BigValueGraphMode.AREA).reduce_options(_last())
+    if counted and unit == "short":
+        panel.decimals(0)  # Prometheus extrapolates
     return (
         _described(panel, title, meaning, unit, when_empty, colours)
         .span(3)
         .height(4)
-        .with_target(_target(0, Query(promql), PromQueryFormat.TIME_SERIES, instant="$__range" in promql))
+        .with_target(_target(0, Query(promql), PromQueryFormat.TIME_SERIES, instant=counted))
     )
 
 
@@ -75,7 +78,7 @@ def lines(
         .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING))
     )
     for index, query in enumerate(queries):
-        panel.with_target(_target(index, query, PromQueryFormat.TIME_SERIES))
+        panel.with_target(_target(index, query, PromQueryFormat.TIME_SERIES, examples=True))
     return _described(panel, title, meaning, unit, when_empty)
 
 
@@ -94,7 +97,9 @@ def spread(title: str, meaning: str, query: Query, unit: str = "short") -> Pictu
         .color(heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Oranges").exponent(0.5).steps(64))
         .y_axis(heatmap.YAxisConfig().axis_placement(looks.AxisPlacement.LEFT).unit(unit))
     )
-    return _described(panel, title, meaning, unit).with_target(_target(0, query, PromQueryFormat.HEATMAP))
+    return _described(panel, title, meaning, unit).with_target(
+        _target(0, query, PromQueryFormat.HEATMAP, examples=True)
+    )
 
 
 def tabular(title: str, meaning: str, *queries: Query, when_empty: str = "") -> Picture:
@@ -118,7 +123,8 @@ def tabular(title: str, meaning: str, *queries: Query, when_empty: str = "") -> 
     for index, query in enumerate(queries):
         panel.with_target(_target(index, query, PromQueryFormat.TABLE, instant=True))
         if query.unit:
-            panel.override_by_name(query.legend, [models.DynamicConfigValue("unit", query.unit)])
+            unit = [models.DynamicConfigValue("unit", query.unit), models.DynamicConfigValue("decimals", 1)]
+            panel.override_by_name(query.legend, unit)
     return _described(panel, title, meaning, "short", when_empty).decimals(0)
 
 
@@ -137,13 +143,15 @@ def _described(
     return panel.title(title).description(meaning).datasource(SOURCE).unit(unit).span(8).height(8)
 
 
-def _target(index: int, query: Query, how: PromQueryFormat, *, instant: bool = False) -> prometheus.Dataquery:
-    """Examples are asked for where there are some, and a picture has a place for them."""
+def _target(
+    index: int, query: Query, how: PromQueryFormat, *, instant: bool = False, examples: bool = False
+) -> prometheus.Dataquery:
+    """`examples`: the picture has a place for them; they are asked for where there are some."""
     target = prometheus.Dataquery().ref_id(_letter(index)).datasource(SOURCE).editor_mode(QueryEditorMode.CODE)
     target.expr(written_out(query.promql)).legend_format(query.legend or "__auto").format(how)
     if instant:
         return target.instant()
-    return target.range().exemplar(any(name in query.promql for name in _EXEMPLARS))
+    return target.range().exemplar(examples and any(name in query.promql for name in _EXEMPLARS))
 
 
 def _letter(index: int) -> str:

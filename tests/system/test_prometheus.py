@@ -27,19 +27,20 @@ from tally.rows import lateness_of, tally_of
 from stepwell.metrics import instruments as i
 
 FILES = resources.files("stepwell.metrics")
-QUERIES = [
-    (f"{panel['title']} {target['refId']}", target["expr"])
+PANELS = [
+    panel
     for panel in json.loads(FILES.joinpath("dashboards/stepwell.json").read_text())["panels"]
-    for target in panel.get("targets", ())
+    if panel["type"] != "row"
 ]
+QUERIES = [(f"{panel['title']} {target['refId']}", target["expr"]) for panel in PANELS for target in panel["targets"]]
 # What Grafana puts in for "all", and windows that have some scrapes in them.
 CHOSEN = {
     "$job": ".*",
     "$instance": ".*",
     "$flow": ".*",
     "$__rate_interval": "1m",
-    "$__range_s": "300",
-    "$__range": "5m",
+    "$__range_s": "3600",
+    "$__range": "1h",
 }
 AMID = {
     'sum(stepwell_executions{status!="error"})': HELD + RESTED + AWAITED + 1,
@@ -90,6 +91,12 @@ def shown(prometheus: Prometheus) -> dict[str, Series]:
     """Answers to all that the dashboard asks, and by level."""
     queries = {promql: asked_for(promql) for _, promql in QUERIES} | {level: level for level in (*AMID, *LEVELS)}
     return {name: prometheus.query(promql) for name, promql in queries.items()}
+
+
+def answer(observed: Observed, title: str) -> Series:
+    """What the first query of a panel was answered when all was over."""
+    [promql] = [promql for name, promql in QUERIES if name == f"{title} A"]
+    return observed.after[promql]
 
 
 def at_first(prometheus: Prometheus) -> dict[str, Series]:
@@ -255,10 +262,45 @@ def test_levels_rise_and_are_0_again(observed: Observed) -> None:
 
 
 def test_the_next_retry_is_due_when_the_row_says_so(observed: Observed) -> None:
-    [(_, promql)] = [(title, promql) for title, promql in QUERIES if title == "Next retry in A"]
+    [promql] = [promql for title, promql in QUERIES if title == "Next retry in A"]
     [seconds] = observed.amid[promql].values()
     backoff = min(each for each in values_of(observed, i.RETRY_BACKOFF) if each >= 3600)
     assert backoff - 120 < seconds <= backoff
+
+
+def test_what_is_counted_over_the_time_shown_has_the_first_of_each_series_too(observed: Observed) -> None:
+    counts = observed.known.counts
+    at_last = Counter(
+        flow for (flow, _), left in observed.known.values[i.STEP_ATTEMPTS_LEFT].items() for n in left if n <= 1
+    )
+    used_up = Counter(flow for flow, _, reason in counts[i.STEP_FAILURES].elements() if reason == "budget")
+    assert answer(observed, "Budgets used up") == {frozenset(): used_up.total()}
+    assert answer(observed, "Last attempts") == {frozenset(): at_last.total()}
+    ends = answer(observed, "Whose budgets end")
+    for what, truth in (("last attempt", at_last), ("used up", used_up)):
+        shown = Counter({dict(labels)["flow"]: 0 for labels in ends})
+        for labels, value in ends.items():
+            if dict(labels)["what"] == what:
+                shown[dict(labels)["flow"]] += int(value)
+        assert +shown == truth
+    retries = {
+        frozenset(zip(("flow", "step", "reason"), labels, strict=True)): count
+        for labels, count in counts[i.STEP_RETRIES_SCHEDULED].items()
+    }
+    assert answer(observed, "Steps with the most retries") == retries
+    [longest] = answer(observed, "Longest delay").values()
+    assert longest >= max(values_of(observed, i.RETRY_BACKOFF)) or longest == i.RETRY_BACKOFF.bounds[-1]
+
+
+def test_panels_that_ask_for_examples_get_some(observed: Observed) -> None:
+    asked = {
+        target["expr"]
+        for panel in PANELS
+        for target in panel["targets"]
+        if target.get("exemplar") and i.EXECUTION_DURATION.full_name not in target["expr"]  # none takes long here
+    }
+    assert len(asked) >= 8
+    assert [promql for promql in asked if not observed.prometheus.exemplars(asked_for(promql))] == []
 
 
 def test_openmetrics_was_agreed_upon_and_brings_examples(observed: Observed) -> None:

@@ -20,6 +20,8 @@ RULES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 CASES = yaml.safe_load(FILES.joinpath("alerts_test.yml").read_text())["tests"]
+WORDS = {"flow": "FLOW", "durability": "MODE"}
+"""What stands on the page where an alert has its labels."""
 WANTED = {
     "StepwellRetryStorm",
     "StepwellBudgetExhausted",
@@ -60,10 +62,10 @@ def test_a_rule_names_only_metrics_labels_and_values_that_there_are(rule: dict[s
 def test_an_alert_says_what_where_how_much_and_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"] in ({"severity": "page"}, {"severity": "ticket"})
     notes = alert["annotations"]
-    assert set(notes) == {"summary", "description", "runbook"}
+    assert set(notes) == {"summary", "description", "command", "runbook"}
     assert "$value" in notes["description"] or "$labels" in notes["description"] or "absent(" in alert["expr"]
     kept = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", alert["expr"]))))
-    told = set(re.findall(r"\$labels\.(\w+)", notes["summary"] + notes["description"]))
+    told = set(re.findall(r"\$labels\.(\w+)", " ".join(notes.values())))
     assert told <= kept or not kept, "a label that the expression does not keep would be told as nothing"
 
 
@@ -72,6 +74,13 @@ def test_the_page_of_an_alert_exists(alert: dict[str, Any]) -> None:
     page, _, anchor = alert["annotations"]["runbook"].partition("#")
     headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(), re.MULTILINE)
     assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda alert: alert["alert"])
+def test_what_an_alert_says_is_to_be_run_is_on_its_page(alert: dict[str, Any]) -> None:
+    command = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: WORDS[label[1]], alert["annotations"]["command"])
+    _, page = (ROOT / "docs/alerts.md").read_text().split(f"\n## {alert['alert']}\n")
+    assert f"`{command}`" in " ".join(page.partition("\n## ")[0].split())
 
 
 def test_the_page_tells_of_no_alert_that_does_not_exist() -> None:
