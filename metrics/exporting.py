@@ -6,73 +6,117 @@ The SDK's processor queues them for a thread of its own; where the queue is full
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-__all__ = ["Exporting"]
+__all__ = ["Exporting", "Lost"]
+
+Lost: TypeAlias = Callable[[str, int], None]
+"""Is told why so many spans were lost: `queue_full`, `export_failed`, `shutdown`. On any thread."""
 
 TOLD_EVERY_SECONDS: Final = 60.0
+QUEUE: Final = "OTEL_BSP_MAX_QUEUE_SIZE"
+QUEUE_MAX: Final = 2048
 logger = logging.getLogger("stepwell.traces")
 
 
+def _nobody(_why: str, _spans: int) -> None:
+    """Where nobody wants to know."""
+
+
 class Exporting(BatchSpanProcessor):
-    """The SDK's processor, and an account of what became of the spans that it got."""
+    """The SDK's processor, and an account of what became of the spans that it got.
+
+    It refuses spans itself before the SDK's queue is full: that drops the oldest ones, and logs a line for each.
+    """
 
     def __init__(
         self,
         exporter: SpanExporter,
         schedule_delay_millis: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
+        lost: Lost | None = None,
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
         self._lock = threading.Lock()
         self._monotonic = monotonic
+        self._lost: Lost = lost or _nobody
+        self._room = _queue_size(environment)
         self._told_at = -TOLD_EVERY_SECONDS
         self._told = 0
-        self._ended = 0
-        self._exported = 0
+        self._held = 0
+        self._over = False
         self.refused = 0
         """Spans that could not be exported."""
+        self.dropped = 0
+        """Spans that found the queue full."""
         super().__init__(_Watched(exporter, self._came_back), schedule_delay_millis=schedule_delay_millis)
-
-    @property
-    def dropped(self) -> int:
-        """Spans that found the queue full; right while the queue is empty, as after a flush."""
-        return self._ended - self._exported - self.refused
 
     def on_end(self, span: ReadableSpan) -> None:
         """SpanProcessor: queue it."""
         context = span.get_span_context()
-        if context is not None and context.trace_flags.sampled:
-            with self._lock:
-                self._ended += 1
-        super().on_end(span)
+        if context is None or not context.trace_flags.sampled:
+            return
+        with self._lock:
+            fits = self._held < self._room
+            if fits:
+                self._held += 1
+            else:
+                self.dropped += 1
+        if fits:
+            super().on_end(span)
+        else:
+            self._lost("queue_full", 1)
+            self._tell_now_and_then()
 
     def force_flush(self, timeout_millis: int | None = None) -> bool:
         """SpanProcessor: export what is queued; tell what was lost since that was told."""
         done = super().force_flush(timeout_millis)
-        self._tell(self.dropped)
+        self._tell()
         return done
+
+    def give_up(self) -> None:
+        """The process ends: what is queued, or on its way, is lost."""
+        with self._lock:
+            left, self._held, self._over = self._held, 0, True
+        if left:
+            self._lost("shutdown", left)
 
     def _came_back(self, spans: int, exported: bool) -> None:
         with self._lock:
-            if exported:
-                self._exported += spans
-            else:
+            if self._over:
+                return
+            self._held -= spans
+            if not exported:
                 self.refused += spans
-        if not exported and self._monotonic() - self._told_at >= TOLD_EVERY_SECONDS:
-            self._tell(0)
+        if not exported:
+            self._lost("export_failed", spans)
+            self._tell_now_and_then()
 
-    def _tell(self, dropped: int) -> None:
-        lost = self.refused + dropped
+    def _tell_now_and_then(self) -> None:
+        if self._monotonic() - self._told_at >= TOLD_EVERY_SECONDS:
+            self._tell()
+
+    def _tell(self) -> None:
+        lost = self.refused + self.dropped
         if lost > self._told:
             self._told, self._told_at = lost, self._monotonic()
-            why = f" ({dropped} of them found the queue full)" if dropped else ""
+            why = f" ({self.dropped} of them found the queue full)" if self.dropped else ""
             logger.warning("%d spans of this process are lost so far: they could not be exported%s", lost, why)
+
+
+def _queue_size(environment: Mapping[str, str]) -> int:
+    """As the SDK reads it."""
+    try:
+        return int(environment.get(QUEUE, QUEUE_MAX))
+    except ValueError:
+        return QUEUE_MAX
 
 
 class _Watched(SpanExporter):

@@ -400,6 +400,14 @@ UNDELIVERED: Final = Instrument(
     _C,
     "Messages to actors that had stopped.",
 )
+SPANS_LOST: Final = Instrument(
+    "spans_lost",
+    _C,
+    "Spans that were made by a shard and not exported, by why: too many waited for the exporter (queue_full), it did "
+    "not take them (export_failed), or it took too long at the end (shutdown). 0 where no spans are made, or a tracer "
+    "provider of your own exports them.",
+    (_label("reason", "queue_full", "export_failed", "shutdown"),),
+)
 INBOX_LENGTH: Final = Instrument(
     "inbox_length",
     _G,

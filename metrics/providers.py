@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from stepwell.core.errors import UsageError
 from stepwell.core.messages import message_of
 from stepwell.core.redact import redact, redact_url
-from stepwell.metrics.exporting import Exporting
-from stepwell.metrics.tracing import ENDPOINTS, EXPORTERS, TraceSetup
+from stepwell.metrics.exporting import Exporting, Lost
+from stepwell.metrics.tracing import ENDPOINTS, EXPORTERS, TraceSetup, exports_nothing
 
 __all__ = ["exporters_of", "provider_of", "target_of"]
 
@@ -31,8 +31,11 @@ PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PR
 OTLP: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
 
-def provider_of(setup: TraceSetup, environment: Mapping[str, str] = os.environ) -> TracerProvider:
-    """A provider whose spans go where the variables say (to a collector on this host, if they say nothing).
+def provider_of(
+    setup: TraceSetup, lost: Lost | None = None, environment: Mapping[str, str] = os.environ
+) -> tuple[TracerProvider, list[Exporting]]:
+    """A provider whose spans go where the variables say (to a collector on this host, if they say nothing), and what
+    exports them. `lost` is told of those that are lost.
 
     Raises:
         UsageError: an exporter is not installed, or can't be made.
@@ -42,14 +45,17 @@ def provider_of(setup: TraceSetup, environment: Mapping[str, str] = os.environ) 
         resource = resource.merge(Resource({SERVICE_NAME: SERVICE}))
     provider = TracerProvider(resource=resource)
     delay = None if environment.get(DELAY) else DELAY_MS
-    for exporter in exporters_of(environment):
-        provider.add_span_processor(Exporting(exporter, delay))
+    exports = [Exporting(each, delay, lost=lost, environment=environment) for each in exporters_of(environment)]
+    for each in exports:
+        provider.add_span_processor(each)
     logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)  # each new try of a batch is a warning there
-    return provider
+    return provider, exports
 
 
 def target_of(environment: Mapping[str, str] = os.environ) -> str:
-    """Where they go, for people."""
+    """Where they go, for people; empty: nowhere."""
+    if exports_nothing(environment):
+        return ""
     named = environment.get(EXPORTERS) or "otlp"
     if "otlp" not in named:
         return named
@@ -60,7 +66,7 @@ def target_of(environment: Mapping[str, str] = os.environ) -> str:
 def exporters_of(environment: Mapping[str, str] = os.environ) -> list[SpanExporter]:
     """What `OTEL_TRACES_EXPORTER` names, `otlp` by default."""
     names = [name.strip() for name in (environment.get(EXPORTERS) or "otlp").split(",")]
-    return [_exporter(name, environment) for name in names if name and name != "none"]
+    return [_exporter(name, environment) for name in names if name and name.lower() != "none"]
 
 
 def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:

@@ -114,6 +114,10 @@ class ShardGauges:
         """A part of the shard could not use Redis; `kind` is one of `stepwell.store.troubles.KINDS`."""
         self._sheet.shared_count(i.REDIS_ERRORS, kind).inc()
 
+    def spans_lost(self, reason: str, spans: int) -> None:
+        """Spans were made and not exported, for a reason that the instrument has."""
+        self._sheet.shared_count(i.SPANS_LOST, reason).inc(spans)
+
     def not_safe(self) -> None:
         """A batch was executed, and was not as safe in time as the durability mode wants."""
         self._not_safe.inc()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from msgspec.structs import replace
@@ -33,6 +34,7 @@ from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.events import Event
 from stepwell.core.tracing import RANDOM, SAMPLED, ExecutionTrace, read_traceparent, trace_of
 from stepwell.flow.context import StepContext
+from stepwell.metrics.exporting import Exporting, Lost
 from stepwell.metrics.providers import provider_of, target_of
 from stepwell.metrics.spans import ENDS_SPANS, SpanData, execution_name, spans_of
 from stepwell.metrics.tracing import TraceSetup, has_provider
@@ -89,11 +91,18 @@ def _planned_ids(provider: TracerProvider) -> PlannedIds:
 class Traces:
     """`actors.tracing.Tracing` with the SDK."""
 
-    def __init__(self, provider: TracerProvider, setup: TraceSetup, target: str = "") -> None:
+    def __init__(
+        self,
+        provider: TracerProvider,
+        setup: TraceSetup,
+        target: str = "wherever the tracer provider of this process sends them",
+        exports: Sequence[Exporting] = (),
+    ) -> None:
         self.setup = setup
-        self.target = target or "wherever the tracer provider of this process sends them"
-        """Where they go, for people."""
+        self.target = target
+        """Where they go, for people; empty: nowhere."""
         self._provider = provider
+        self._exports = exports
         self._ids = _planned_ids(provider)
         self._tracer = provider.get_tracer(SCOPE)
         self._failed = False
@@ -141,6 +150,8 @@ class Traces:
         flusher.join(FLUSH_SECONDS)
         if flusher.is_alive():
             logger.warning("the last spans could not be exported within %g s and are lost", FLUSH_SECONDS)
+            for each in self._exports:
+                each.give_up()
 
     def _flags(self, cp: Checkpoint, belongs: ExecutionTrace) -> int:
         result = self._provider.sampler.should_sample(
@@ -195,8 +206,9 @@ def _above(belongs: ExecutionTrace) -> Context:
 _opened: dict[str, Traces] = {}
 
 
-def traces_of(setup: TraceSetup) -> Traces:
-    """Trace with the process' own provider if it has one, else with one that the standard variables describe.
+def traces_of(setup: TraceSetup, lost: Lost | None = None) -> Traces:
+    """Trace with the process' own provider if it has one, else with one that the standard variables describe: then
+    `lost` is told of the spans that are lost.
 
     Raises:
         UsageError: spans can't be exported as the variables say.
@@ -211,8 +223,8 @@ def traces_of(setup: TraceSetup) -> Traces:
     elif not setup.exports:
         traces = Traces(TracerProvider(shutdown_on_exit=False), setup)  # what is active in bodies goes along, at least
     else:
-        provider = provider_of(setup)
+        provider, exports = provider_of(setup, lost)
         trace.set_tracer_provider(provider)  # what steps instrument goes the same way
-        traces = Traces(provider, setup, target_of())
+        traces = Traces(provider, setup, target_of(), exports)
     _opened[setup.shard] = traces
     return traces

@@ -13,9 +13,19 @@ import msgspec
 from stepwell.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from stepwell.metrics.exporting import Lost
     from stepwell.metrics.traces import Traces
 
-__all__ = ["TraceSetup", "has_provider", "installed", "named_but_missing", "open_tracing", "wanted"]
+__all__ = [
+    "TraceSetup",
+    "exports_nothing",
+    "has_provider",
+    "installed",
+    "open_tracing",
+    "wanted",
+    "why_not",
+    "why_nowhere",
+]
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 EXPORTERS: Final = "OTEL_TRACES_EXPORTER"
@@ -32,15 +42,16 @@ class TraceSetup(msgspec.Struct, frozen=True):
     exports: bool = True
 
 
-def open_tracing(setup: TraceSetup) -> Traces:
-    """Load OpenTelemetry and trace in this process, until its end; asked again, the same.
+def open_tracing(setup: TraceSetup, lost: Lost | None = None) -> Traces:
+    """Load OpenTelemetry and trace in this process, until its end; asked again, the same. `lost` is told how many spans
+    were lost, and why, where this process exports them by itself.
 
     Raises:
         UsageError: spans can't be exported as the variables say; the message says why.
     """
     from stepwell.metrics.traces import traces_of
 
-    return traces_of(setup)
+    return traces_of(setup, lost)
 
 
 def installed() -> bool:
@@ -60,21 +71,37 @@ def wanted(asked: bool | None, environment: Mapping[str, str] = os.environ) -> b
     """
     if asked is False:
         return False
-    disabled = environment.get(DISABLED, "").strip().lower() == "true"
     if asked:
         if not installed():
             raise UsageError(f"tracing needs OpenTelemetry's SDK, which is not installed: {HOW_TO_INSTALL}")
-        if disabled:
+        if _disabled(environment):
             raise UsageError(f"tracing was asked for, but {DISABLED}=true is set: unset it, or leave --otel out")
         return True
-    if disabled:
+    if _disabled(environment):
         return False
     return installed() and (_has_target(environment) or has_provider())
 
 
-def named_but_missing(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the variables name where spans go to, but what makes them is not installed."""
-    return _has_target(environment) and not installed()
+def why_not(environment: Mapping[str, str] = os.environ) -> str:
+    """Why no spans are made though the variables name where they go to; empty where they name nothing, or they are."""
+    if not _named(environment):
+        return ""
+    if _disabled(environment):
+        return f"{DISABLED}={environment[DISABLED].strip()} is set"
+    if not installed():
+        return f"OpenTelemetry's SDK is not installed: {HOW_TO_INSTALL}"
+    return why_nowhere(environment)
+
+
+def why_nowhere(environment: Mapping[str, str] = os.environ) -> str:
+    """Why spans that are made go nowhere; empty where they go somewhere."""
+    return f"{EXPORTERS}={environment[EXPORTERS].strip()} is set" if exports_nothing(environment) else ""
+
+
+def exports_nothing(environment: Mapping[str, str]) -> bool:
+    """Whether the variables say that no spans shall be exported."""
+    names = [name.strip().lower() for name in environment.get(EXPORTERS, "").split(",")]
+    return any(names) and all(name in ("", "none") for name in names)
 
 
 def has_provider() -> bool:
@@ -87,8 +114,13 @@ def has_provider() -> bool:
     return isinstance(trace.get_tracer_provider(), TracerProvider)
 
 
+def _disabled(environment: Mapping[str, str]) -> bool:
+    return environment.get(DISABLED, "").strip().lower() == "true"
+
+
 def _has_target(environment: Mapping[str, str]) -> bool:
-    exporters = environment.get(EXPORTERS, "").strip()
-    if exporters:
-        return exporters != "none"
-    return any(environment.get(name, "").strip() for name in ENDPOINTS)
+    return _named(environment) and not exports_nothing(environment)
+
+
+def _named(environment: Mapping[str, str]) -> bool:
+    return any(environment.get(name, "").strip() for name in (EXPORTERS, *ENDPOINTS))

@@ -101,5 +101,10 @@ RUNTIME: Final = Row(
             "Since the point before, by kind.",
             recent("stepwell_redis_errors_total", "{{kind}}", "kind"),
         ),
+        lines(
+            "Spans lost",
+            "Since the point before, by why they could not be exported.",
+            recent("stepwell_spans_lost_total", "{{reason}}", "reason"),
+        ),
     ),
 )

@@ -87,7 +87,7 @@ def host_shard(
     """Build a shard; see `ShardParts`."""
     flows = {flow.name for flow in registry}
     telemetry = Telemetry(sheet_of(settings, flows), flows)
-    traces = tracing_of(settings)
+    traces = tracing_of(settings, telemetry.spans_lost)
     shard = RunningShard(
         ShardParts(
             namespace=namespace,
@@ -113,18 +113,22 @@ def host_shard(
     return Hosted(shard, telemetry)
 
 
-def tracing_of(settings: ShardSettings) -> Tracing | None:
-    """Who makes the shard's spans, if they are wanted.
+def tracing_of(settings: ShardSettings, lost: Callable[[str, int], None]) -> Tracing | None:
+    """Who makes the shard's spans, if they are wanted. `lost` is told why so many of them could not be exported.
 
     Raises:
         UsageError: they were asked for and can't be made, or can't go where the variables say.
     """
     if not tracing.wanted(settings.otel):
-        if settings.otel is None and tracing.named_but_missing():
-            logger.info("OTEL_* variables say where spans go, but nothing makes them: %s", tracing.HOW_TO_INSTALL)
+        why = tracing.why_not() if settings.otel is None else ""
+        if why:
+            logger.info("no spans are made, though OTEL_* variables say where they go: %s", why)
         return None
-    traces = tracing.open_tracing(tracing.TraceSetup(worker_of(settings.shard_id), settings.shard_id))
-    logger.info("spans go to %s", traces.target)
+    traces = tracing.open_tracing(tracing.TraceSetup(worker_of(settings.shard_id), settings.shard_id), lost)
+    if traces.target:
+        logger.info("spans go to %s", traces.target)
+    else:
+        logger.warning("spans are made and go nowhere: %s; unset it, or leave --otel out", tracing.why_nowhere())
     return traces
 
 

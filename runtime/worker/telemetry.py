@@ -64,6 +64,10 @@ class Telemetry:
         """Count a message to an actor that was gone."""
         self._gauges.undelivered()
 
+    def spans_lost(self, reason: str, spans: int) -> None:
+        """Count spans that were made and not exported. Called from any thread."""
+        self._gauges.spans_lost(reason, spans)
+
     def watch(self, shard: RunningShard) -> None:
         """Report on that shard from now on."""
         self._shard = shard

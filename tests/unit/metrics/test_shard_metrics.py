@@ -51,6 +51,14 @@ def test_only_writes_of_rows_are_commits(gauges: ShardGauges, value: Value) -> N
     assert value("commit_seconds_sum") == pytest.approx(0.004)
 
 
+def test_lost_spans_are_counted_by_why(gauges: ShardGauges, value: Value) -> None:
+    gauges.spans_lost("queue_full", 1)
+    gauges.spans_lost("queue_full", 6)
+    gauges.spans_lost("export_failed", 512)
+    found = {why: value("spans_lost_total", reason=why) for why in ("queue_full", "export_failed", "shutdown")}
+    assert found == {"queue_full": 7, "export_failed": 512, "shutdown": None}
+
+
 OBSERVED: list[tuple[seen.StoreEvent, str, dict[str, str], float]] = [
     (seen.StoreTrouble("mirror", "timeout", "no answer"), "redis_errors_total", {"kind": "timeout"}, 1),
     (seen.StoreTrouble("leases", "a new one", "odd"), "redis_errors_total", {"kind": "other"}, 1),

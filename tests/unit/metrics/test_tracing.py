@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -11,10 +13,13 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
 
 from stepwell.core.errors import UsageError
+from stepwell.core.limits import Limits
 from stepwell.metrics import tracing
 from stepwell.metrics.exporting import Exporting
 from stepwell.metrics.providers import exporters_of, provider_of, target_of
-from stepwell.metrics.tracing import TraceSetup, named_but_missing, wanted
+from stepwell.metrics.traces import Traces
+from stepwell.metrics.tracing import TraceSetup, wanted, why_not, why_nowhere
+from stepwell.worker.hosting import ShardSettings, tracing_of
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 SETUP = TraceSetup("rack-7", "rack-7/0")
@@ -47,13 +52,41 @@ def test_asked_for_without_what_makes_them_is_an_error_that_says_what_to_install
     with pytest.raises(UsageError, match=r"pip install 'stepwell\[otel\]'"):
         wanted(True, {})
     assert not wanted(None, ENDPOINT)
-    assert named_but_missing(ENDPOINT)
-    assert not named_but_missing({})
+    assert why_not(ENDPOINT) == "OpenTelemetry's SDK is not installed: pip install 'stepwell[otel]'"
 
 
 def test_asked_for_and_forbidden_is_an_error() -> None:
     with pytest.raises(UsageError, match="OTEL_SDK_DISABLED=true"):
         wanted(True, {"OTEL_SDK_DISABLED": "true"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ({}, ""),
+        (ENDPOINT, ""),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "TRUE"}, "OTEL_SDK_DISABLED=TRUE is set"),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, "OTEL_TRACES_EXPORTER=none is set"),
+        ({"OTEL_SDK_DISABLED": "true"}, ""),
+    ],
+)
+def test_why_no_spans_are_made_is_told_where_a_target_is_named(environment: dict[str, str], why: str) -> None:
+    assert why_not(environment) == why
+
+
+@pytest.mark.parametrize("named", ["none", " None", "none,none", "none, "])
+def test_exporting_nothing_is_going_nowhere(named: str) -> None:
+    environment = {**ENDPOINT, "OTEL_TRACES_EXPORTER": named}
+    assert target_of(environment) == ""
+    assert exporters_of(environment) == []
+    assert why_nowhere(environment) == f"OTEL_TRACES_EXPORTER={named.strip()} is set"
+    assert wanted(True, environment)
+    assert not wanted(None, environment)
+
+
+def test_exporting_something_is_not_going_nowhere() -> None:
+    for environment in ({}, ENDPOINT, {"OTEL_TRACES_EXPORTER": "none,console"}, {"OTEL_TRACES_EXPORTER": " "}):
+        assert why_nowhere(environment) == ""
 
 
 def test_exporters_are_those_that_the_variables_name() -> None:
@@ -79,11 +112,11 @@ def test_what_can_not_be_exported_so_is_told(environment: dict[str, str], words:
 @pytest.mark.threads
 def test_spans_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = {"OTEL_TRACES_EXPORTER": "none"}
-    resource = provider_of(SETUP, nowhere).resource.attributes
+    resource = provider_of(SETUP, None, nowhere)[0].resource.attributes
     assert resource["service.name"] == "stepwell"
     assert resource["service.instance.id"] == "rack-7/0"
     monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
-    assert provider_of(SETUP, nowhere).resource.attributes["service.name"] == "shop"
+    assert provider_of(SETUP, None, nowhere)[0].resource.attributes["service.name"] == "shop"
 
 
 def test_where_spans_go_is_told_without_credentials() -> None:
@@ -106,42 +139,147 @@ class Collector(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-@pytest.mark.threads
-def test_spans_that_are_lost_are_counted_and_told(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
-    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
-    collector = Collector()
-    exporting = Exporting(collector, schedule_delay_millis=3_600_000)
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(exporting)
-    tracer = provider.get_tracer("test")
-    logging.getLogger("opentelemetry.sdk").setLevel(logging.ERROR)
+class Stand:
+    """A provider with one exporter that is asked when told to, and what is said of losses."""
 
-    def make(spans: int) -> None:
+    def __init__(self, room: int = 2048) -> None:
+        self.collector = Collector()
+        self.lost: Counter[str] = Counter()
+        self.now = [0.0]
+        self.exporting = Exporting(
+            self.collector,
+            schedule_delay_millis=3_600_000,
+            monotonic=lambda: self.now[0],
+            lost=lambda why, spans: self.lost.update({why: spans}),
+            environment={"OTEL_BSP_MAX_QUEUE_SIZE": str(room)},
+        )
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(self.exporting)
+        self._tracer = self.provider.get_tracer("test")
+
+    def make(self, spans: int) -> None:
         for _ in range(spans):
-            tracer.start_span("s").end()
-        provider.force_flush()
+            self._tracer.start_span("s").end()
 
-    with caplog.at_level(logging.WARNING, "stepwell.traces"):
-        make(3)
-        assert (collector.taken, exporting.refused, exporting.dropped) == (3, 0, 0)
-        assert caplog.messages == []
-        collector.away = True
-        make(2)
-        assert (collector.taken, exporting.refused, exporting.dropped) == (3, 2, 0)
-    assert caplog.messages == ["2 spans of this process are lost so far: they could not be exported"]
-    provider.shutdown()
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    made = Stand(room=4)
+    yield made
+    made.provider.shutdown()
 
 
 @pytest.mark.threads
-def test_a_full_queue_drops_and_nobody_waits(caplog: pytest.LogCaptureFixture) -> None:
-    collector = Collector()
-    exporting = Exporting(collector)
-    exporting._ended = 7  # of which the queue took none
+def test_spans_that_are_lost_are_counted_and_told(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "stepwell.traces"):
-        exporting.force_flush()
-    assert exporting.dropped == 7
-    assert "7 of them found the queue full" in caplog.text
-    exporting.shutdown()
+        stand.make(3)
+        stand.provider.force_flush()
+        assert (stand.collector.taken, stand.lost) == (3, {})
+        assert caplog.messages == []
+        stand.collector.away = True
+        stand.make(2)
+        stand.provider.force_flush()
+    assert (stand.collector.taken, stand.lost) == (3, {"export_failed": 2})
+    assert caplog.messages == ["2 spans of this process are lost so far: they could not be exported"]
+
+
+@pytest.mark.threads
+def test_a_full_queue_drops_and_nobody_waits(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        stand.make(11)
+    assert stand.lost == {"queue_full": 7}
+    assert caplog.messages == [
+        "1 spans of this process are lost so far: they could not be exported (1 of them found the queue full)"
+    ]
+    stand.provider.force_flush()
+    assert stand.collector.taken == 4
+    assert "7 of them found the queue full" in caplog.messages[-1]
+    stand.make(4)
+    stand.provider.force_flush()
+    assert (stand.collector.taken, stand.lost) == (8, {"queue_full": 7})
+
+
+@pytest.mark.threads
+def test_an_exporter_that_raises_has_lost_its_batch(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_spans: object) -> SpanExportResult:
+        raise ValueError("a bug of the exporter")
+
+    monkeypatch.setattr(stand.collector, "export", fails)
+    stand.make(3)
+    stand.provider.force_flush()
+    assert stand.lost == {"export_failed": 3}
+
+
+@pytest.mark.threads
+def test_what_is_left_when_the_process_ends_is_lost_once(stand: Stand) -> None:
+    stand.make(3)
+    stand.exporting.give_up()
+    stand.collector.away = True
+    stand.provider.force_flush()  # it comes back after all
+    assert stand.lost == {"shutdown": 3}
+
+
+@pytest.mark.threads
+def test_a_collector_that_hangs_at_the_end_loses_what_is_left(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("stepwell.metrics.traces.FLUSH_SECONDS", 0.0)
+    hangs = threading.Event()
+    monkeypatch.setattr(stand.collector, "export", lambda _: hangs.wait(60))
+    traces = Traces(stand.provider, SETUP, "a collector", [stand.exporting])
+    stand.make(2)
+    with caplog.at_level(logging.WARNING, "stepwell.traces"):
+        traces.close()
+    hangs.set()
+    assert stand.lost == {"shutdown": 2}
+    assert "could not be exported within" in caplog.text
+
+
+class _Opened:
+    """Traces that were opened."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+
+@pytest.mark.parametrize(
+    ("otel", "environment", "level", "line"),
+    [
+        (
+            True,
+            {"OTEL_TRACES_EXPORTER": "none"},
+            "WARNING",
+            "spans are made and go nowhere: OTEL_TRACES_EXPORTER=none is set; unset it, or leave --otel out",
+        ),
+        (True, {}, "INFO", "spans go to a collector on this host"),
+        (
+            None,
+            {**ENDPOINT, "OTEL_SDK_DISABLED": "true"},
+            "INFO",
+            "no spans are made, though OTEL_* variables say where they go: OTEL_SDK_DISABLED=true is set",
+        ),
+        (
+            None,
+            {**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"},
+            "INFO",
+            "no spans are made, though OTEL_* variables say where they go: OTEL_TRACES_EXPORTER=none is set",
+        ),
+    ],
+)
+def test_a_shard_says_in_one_line_where_spans_go_or_why_nowhere(
+    otel: bool | None,
+    environment: dict[str, str],
+    level: str,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name in ("OTEL_TRACES_EXPORTER", "OTEL_SDK_DISABLED", *ENDPOINT):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tracing, "open_tracing", lambda _setup, _lost: _Opened(target_of()))
+    with caplog.at_level(logging.INFO, "stepwell.shard"):
+        traces = tracing_of(ShardSettings("rack-7/0", Limits(), 4, otel=otel), lambda _why, _spans: None)
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [(level, line)]
+    assert (traces is not None) is bool(otel)
