@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib import resources
 from pathlib import Path
@@ -32,9 +33,38 @@ def test_each_alert_fires_when_it_should_and_not_at_the_near_miss(rules: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_configuration_that_the_docs_show_is_valid(rules: Path) -> None:
-    [shown] = re.findall(r"```text\n# prometheus.yml\n(.*?)```", (ROOT / "docs/prometheus.md").read_text(), re.DOTALL)
+SHOWN = re.findall(r"```text\n# prometheus.yml\n(.*?)```", (ROOT / "docs/prometheus.md").read_text(), re.DOTALL)
+
+
+# Debian builds Prometheus without Kubernetes: a file tells of the pods instead.
+PODS = [
+    {"targets": [f"10.0.0.7:{port}"], "labels": {f"__meta_kubernetes_pod_{name}": value for name, value in pod.items()}}
+    for port, pod in [
+        (9464, {"ip": "10.0.0.7", "name": "stepwell-0", "label_app": "stepwell", "phase": "Running"}),
+        (8080, {"ip": "10.0.0.7", "name": "stepwell-0", "label_app": "stepwell", "phase": "Running"}),
+        (9464, {"ip": "10.0.0.8", "name": "stepwell-1", "label_app": "stepwell", "phase": "Failed"}),
+        (9464, {"ip": "10.0.0.9", "name": "other-0", "label_app": "other", "phase": "Running"}),
+    ]
+]
+
+
+def test_pods_of_workers_are_found_as_the_docs_show(rules: Path) -> None:
     (rules / "alerts.yml").rename(rules / "stepwell-alerts.yml")
+    (rules / "pods.json").write_text(json.dumps(PODS))
+    [shown] = [each for each in SHOWN if "kubernetes" in each]
+    without = shown.replace("kubernetes_sd_configs:\n      - role: pod", "file_sd_configs:\n      - files: [pods.json]")
+    (rules / "prometheus.yml").write_text(without)
+    done = promtool("check", "service-discovery", rules / "prometheus.yml", "stepwell", "--timeout", "5s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [each.get("labels") or {} for each in json.loads(done.stdout)]
+    places = {(each["__address__"], each["instance"]) for each in found if "__address__" in each}
+    assert places == {("10.0.0.7:9464", "stepwell-0")}
+
+
+@pytest.mark.parametrize("shown", [each for each in SHOWN if "kubernetes" not in each], ids=["static", "file"])
+def test_a_configuration_that_the_docs_show_is_valid(rules: Path, shown: str) -> None:
+    (rules / "alerts.yml").rename(rules / "stepwell-alerts.yml")
+    (rules / "stepwell-workers.yml").write_text('- targets: ["worker-1:9464", "worker-2:9464"]')
     (rules / "prometheus.yml").write_text(shown)
     done = promtool("check", "config", rules / "prometheus.yml")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +35,9 @@ PANELS = [
     if panel["type"] != "row"
 ]
 QUERIES = [(f"{panel['title']} {target['refId']}", target["expr"]) for panel in PANELS for target in panel["targets"]]
+ASKED_IN_DOCS = re.findall(
+    r"(?m)^    (\S.*(?:\n      .*)*)", (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
+)
 # What Grafana puts in for "all", and windows that have some scrapes in them.
 CHOSEN = {
     "$job": ".*",
@@ -89,7 +94,8 @@ def asked_for(promql: str) -> str:
 
 def shown(prometheus: Prometheus) -> dict[str, Series]:
     """Answers to all that the dashboard asks, and by level."""
-    queries = {promql: asked_for(promql) for _, promql in QUERIES} | {level: level for level in (*AMID, *LEVELS)}
+    queries = {promql: asked_for(promql) for _, promql in QUERIES}
+    queries |= {promql: promql for promql in (*AMID, *LEVELS, *ASKED_IN_DOCS)}
     return {name: prometheus.query(promql) for name, promql in queries.items()}
 
 
@@ -332,6 +338,11 @@ def test_prometheus_own_tool_has_nothing_against_the_page(observed: Observed) ->
 def test_every_panel_of_the_dashboard_shows_something(observed: Observed) -> None:
     assert len(QUERIES) > 60
     assert [title for title, promql in QUERIES if not observed.amid[promql] and not observed.after[promql]] == []
+
+
+@pytest.mark.parametrize("promql", ASKED_IN_DOCS)
+def test_a_question_of_the_docs_has_an_answer(observed: Observed, promql: str) -> None:
+    assert observed.amid[promql] or observed.after[promql]
 
 
 def test_rules_can_be_evaluated_and_tell_of_what_happened_and_nothing_else(observed: Observed) -> None:
