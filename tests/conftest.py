@@ -53,3 +53,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fails a test that is still busy at its hang limit."""
     with _limited(item):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Fails fixtures that don't end: who was interrupted at a hang limit may have left a lock taken."""
+    with _limited(item):
+        return (yield)
