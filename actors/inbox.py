@@ -104,6 +104,11 @@ class InboxReader:
             self._after = dict.fromkeys(self._after, START)
             self._pause(PAUSE_SECONDS)
 
+    @property
+    def _answering(self) -> list[int]:
+        """What we own but for partitions of a cluster's master that is away: they hold up nothing of the others."""
+        return [partition for partition in self._after if partition not in self._store.away]
+
     def _take_changes(self) -> list[int]:
         fresh: list[int] = []
         while self._changes:
@@ -160,7 +165,7 @@ class InboxReader:
         self._look_due = self._clock.monotonic() + LOOK_SECONDS
         until = self._clock.now_ms() + WAKE_AHEAD_SECONDS * 1000
         known = self._known_until
-        self._bring_back({p: (known[p], until) for p in self._after if p in known and known[p] < until})
+        self._bring_back({p: (known[p], until) for p in self._answering if p in known and known[p] < until})
         self.dispatcher.tell(LookAround())
         if self._recount:
             self._count()
@@ -195,7 +200,8 @@ class InboxReader:
         overdue = self._clock.now_ms() - OVERDUE_MS
         lying: dict[tuple[int, str], Entry] = {}
         due: set[str] = set()
-        for partition, last in list(self._after.items()):
+        for partition in self._answering:
+            last = self._after[partition]
             if last != START:
                 for entry in self._store.scan(partition, START, SWEEP_MAX):
                     if order(entry.entry_id) <= order(last):

@@ -12,7 +12,7 @@ from stepwell.store import backoffs
 from stepwell.store.backoffs import Size
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link
-from stepwell.store.replies import entries_of, items_of, number, order, text
+from stepwell.store.replies import Broken, Refused, entries_of, items_of, number, order, text
 from stepwell.store.requests import Command
 
 __all__ = ["Counts", "Lying", "count"]
@@ -47,12 +47,13 @@ class Counts(msgspec.Struct):
 
 
 def count(link: Link, keys: Keys, partitions: Sequence[int]) -> Counts:
-    """Count these partitions, in two round trips. Raises as `Link.call` does; a stranger's key counts as empty."""
+    """Count these partitions, in two round trips. A stranger's key counts as empty, and so does what lies at a master
+    of a cluster that is away. Raises as `Link.call_each` does."""
     sizes: list[Command] = [["ZCARD", keys.by(p, status)] for status in _SHOWN for p in partitions]
     waiting = backoffs.waiting(keys, partitions)
     flows = backoffs.flows(keys, partitions)
     lying = _lying_commands(keys, partitions)
-    answers = iter(link.call_ours([*sizes, *waiting.commands, *flows.commands, *lying]))
+    answers = iter(_ask(link, [*sizes, *waiting.commands, *flows.commands, *lying]))
     by_status = {status: sum([number(next(answers)) for _ in partitions]) for status in _SHOWN}
     waits = waiting.parse([next(answers) for _ in waiting.commands])
     lists = backoffs.pairs(flows.parse([next(answers) for _ in flows.commands]))
@@ -60,9 +61,13 @@ def count(link: Link, keys: Keys, partitions: Sequence[int]) -> Counts:
     return Counts(by_status, waits, backoffs.by_flow(_backing_off(link, keys, lists)), lies)
 
 
+def _ask(link: Link, commands: Sequence[Command]) -> list[object]:
+    return [None if isinstance(raw, Refused | Broken) else raw for raw in link.call_each(commands)]
+
+
 def _backing_off(link: Link, keys: Keys, lists: Sequence[tuple[int, str]]) -> Iterator[tuple[str, Size]]:
     asked = [backoffs.size(keys, *each) for each in lists]
-    answers = iter(link.call_ours([command for query in asked for command in query.commands]))
+    answers = iter(_ask(link, [command for query in asked for command in query.commands]))
     for (_, flow), query in zip(lists, asked, strict=True):
         size = query.parse([next(answers) for _ in query.commands])
         if size is not None:

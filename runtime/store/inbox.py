@@ -69,7 +69,7 @@ class InboxStore:
                 if not self._link.clustered and isinstance(error, LinkDown | StoreRefused):
                     raise
             else:
-                self._scattered.broken = {}
+                self._scattered.broken, self._scattered.refused = {}, frozenset()
                 return self._entries([raw])
         commands = self._scattered.commands(after, block_ms, count)
         return self._entries(self._scattered.answers(self._link.call_each(commands)))
@@ -78,6 +78,11 @@ class InboxStore:
     def unreadable(self) -> Mapping[int, str]:
         """Partitions whose inbox is a stranger's key, with what the server says of it; as of the last `read`."""
         return self._scattered.broken
+
+    @property
+    def away(self) -> frozenset[int]:
+        """Partitions whose master did not answer, as of the last `read`: what is asked of them now would raise."""
+        return self._scattered.refused
 
     def _one_command(self, after: Mapping[int, str], block_ms: int | None, count: int) -> Command:
         command: Command = ["XREAD", "COUNT", count]

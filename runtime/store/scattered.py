@@ -30,6 +30,7 @@ class ScatteredReads:
         self._silent: set[int] = set()
         self._wait_ms = WAIT_MS[0]
         self.broken: dict[int, str] = {}
+        self.refused: frozenset[int] = frozenset()
 
     def commands(self, after: Mapping[int, str], block_ms: int | None, count: int) -> list[Command]:
         """One XREAD for each partition; the last blocks, for one whose server has answered before."""
@@ -47,6 +48,7 @@ class ScatteredReads:
         answered = [not isinstance(raw, Refused | Broken) for raw in raws]
         asked = zip(self._asked, raws, strict=True)
         self.broken = {partition: raw.message for partition, raw in asked if isinstance(raw, Broken)}
+        self.refused = frozenset(p for p, raw in zip(self._asked, raws, strict=True) if isinstance(raw, Refused))
         self._silent -= set(self._asked)
         self._silent.update(itertools.compress(self._asked, [not each for each in answered]))
         found = list(itertools.compress(raws, answered))

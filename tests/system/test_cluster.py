@@ -160,12 +160,16 @@ def test_a_master_that_is_away_holds_up_its_own_executions_only(
         assert seen.executions["completed"].count == len(fine), "what can be asked is told"
         assert seen.unread
         assert stage.journal.runs(held_up[0], "quick") == [], "what is not recorded is not built upon"
+        [counted] = ids_on(cluster, others[0], "counted", 1)
+        client.start("holding", {"gate": "later"}, counted)
+        stage.eventually(lambda: worker.metric("stepwell_executions", status="running") == 1, "the others are counted")
         if gone == "killed":
             cluster.restart(lost)
         else:
             lost.signal(signal.SIGCONT)
             cluster.wait_until_whole()
-        ended_once(stage, client, worker, held_up)
+        stage.open("later")
+        ended_once(stage, client, worker, [*held_up, counted])
         assert client.dead_letters() == []
     assert "Traceback" not in worker.err
     assert worker.process.poll() is None

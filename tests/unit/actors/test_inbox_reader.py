@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.inbox import InboxReader
@@ -17,10 +19,14 @@ class Blinks:
     """A store whose first reading breaks; what happens meanwhile is up to the test."""
 
     unreadable: Mapping[int, str] = {}
+    away: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
         self.meanwhile: list[Any] = []
         self.read_from: list[list[int]] = []
+        self.windows: list[dict[int, tuple[float, float]]] = []
+        self.swept: list[int] = []
+        self.counts = 0
 
     def read(self, after: Mapping[int, str], *_: object) -> list[Any]:
         self.read_from.append(sorted(after))
@@ -35,18 +41,60 @@ class Blinks:
     def parked(self, partitions: list[int]) -> list[list[str]]:
         return [[] for _ in partitions]
 
-    def falling_due(self, _: object) -> list[Any]:
+    def falling_due(self, windows: Mapping[int, tuple[float, float]]) -> list[tuple[int, list[Any]]]:
+        self._require_answers(windows)
+        self.windows.append(dict(windows))
+        return [(partition, []) for partition in windows]
+
+    def due(self, partition: int, *_: object) -> list[Any]:
+        self._require_answers([partition])
+        self.swept.append(partition)
         return []
 
     def count(self, _: object) -> Counts:
+        self.counts += 1
         return Counts({}, {}, {}, Lying())
+
+    def _require_answers(self, partitions: Iterable[int]) -> None:
+        if not self.away.isdisjoint(partitions):
+            raise LinkDown("a master of the cluster is away")
+
+
+def reader_of(store: Blinks, clock: VirtualClock) -> InboxReader:
+    reader = InboxReader(store, Holdings(clock.monotonic), clock, clock.advance, lambda: None, lambda _: None)  # type: ignore[arg-type]
+    reader.dispatcher = SimpleNamespace(tell=lambda message: None)  # type: ignore[assignment]
+    return reader
+
+
+@pytest.mark.pain(11)
+def test_a_master_that_is_away_holds_up_no_look_no_sweep_and_no_count_of_the_others() -> None:
+    clock, store = VirtualClock(), Blinks()
+    reader = reader_of(store, clock)
+
+    def seconds(count: int) -> None:
+        store.windows, store.swept, store.counts = [], [], 0
+        for _ in range(count):
+            reader.run_once(None)
+            clock.advance(1)
+
+    reader.gained(0)
+    reader.gained(1)
+    seconds(12)
+    [(_, until)] = {windows[1] for windows in store.windows[-1:]}
+    store.away = frozenset({1})
+    seconds(12)
+    assert [set(windows) for windows in store.windows] == [{0}] * 12
+    assert (set(store.swept), store.counts) == ({0}, 2)
+    store.away = frozenset()
+    seconds(12)
+    assert store.windows[0][1][0] == until, "what fell due there meanwhile is looked for"
+    assert set(store.swept) == {0, 1}
 
 
 def test_a_partition_that_is_lost_while_its_taking_over_fails_is_not_read_on() -> None:
     clock = VirtualClock()
     store = Blinks()
-    reader = InboxReader(store, Holdings(clock.monotonic), clock, clock.advance, lambda: None, lambda _: None)  # type: ignore[arg-type]
-    reader.dispatcher = SimpleNamespace(tell=lambda message: None)  # type: ignore[assignment]
+    reader = reader_of(store, clock)
     reader.gained(0)
     reader.gained(1)
     store.meanwhile.append(lambda: reader.lost(0))

@@ -50,11 +50,13 @@ def test_only_the_last_one_blocks_and_longer_while_nothing_comes(reads: Scattere
 def test_a_silent_partition_is_read_from_its_start_when_it_answers_again(reads: ScatteredReads) -> None:
     asked(reads)
     assert reads.answers([None, AWAY, None]) == [None, None]
+    assert reads.refused == {1}
     assert asked(reads)[KEYS.inbox(1)] == START
     assert asked(reads)[KEYS.inbox(0)] == AFTER[0]
     reads.answers([AWAY, None, None])
     assert asked(reads)[KEYS.inbox(1)] == START, "what was asked first is the silent one"
     reads.answers([None, None, None])
+    assert reads.refused == frozenset()
     assert asked(reads) == {KEYS.inbox(partition): last for partition, last in AFTER.items()}
 
 
