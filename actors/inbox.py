@@ -66,6 +66,7 @@ class InboxReader:
         self._warned = False
         self._unreadable: frozenset[int] = frozenset()
         self._counted = False  # something was owned at the last count
+        self._counted_at = clock.monotonic()
         self._recount = False  # what is owned has changed since
         self.dispatcher: AnyRef
 
@@ -76,6 +77,11 @@ class InboxReader:
     def lost(self, partition: int) -> None:
         """A partition is no longer ours."""
         self._changes.append((partition, False))
+
+    @property
+    def counted_ago(self) -> float:
+        """Seconds since what lies in owned partitions was counted. From any thread."""
+        return self._clock.monotonic() - self._counted_at
 
     def run_once(self, block_ms: int | None = BLOCK_MS) -> None:
         """One round."""
@@ -227,3 +233,4 @@ class InboxReader:
             age = 0 if oldest is None else max(0, self._clock.now_ms() - oldest)
             self._observer(store_events.LyingCounted(counts.lying, age / 1000))
         self._counted = bool(owned)
+        self._counted_at = self._clock.monotonic()

@@ -419,6 +419,13 @@ INBOX_LAG: Final = Instrument(
     "Age of the oldest entry that lies in an inbox of an owned partition; 0 where none does; looked at every 5 s.",
     together=Together.GREATEST,
 )
+COUNTS_AGE: Final = Instrument(
+    "counts_age_seconds",
+    _G,
+    "How long ago the gauges that are counted every 5 s were counted, by the shard that is furthest behind; those of a "
+    "shard are absent once it could not count for 15 s.",
+    together=Together.GREATEST,
+)
 INGRESS_LENGTH: Final = Instrument(
     "ingress_length",
     _G,
@@ -427,7 +434,7 @@ INGRESS_LENGTH: Final = Instrument(
 LEASES_HELD: Final = Instrument(
     "leases_held",
     _G,
-    "Partitions that the shard owns.",
+    "Partitions that the shard owns, by its own clock: its leases of them can't have lapsed.",
     together=Together.APART,
 )
 PARTITIONS: Final = Instrument(

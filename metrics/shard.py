@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from stepwell.metrics import instruments as i
 from stepwell.metrics.sheet import Level, Sheet
@@ -20,18 +21,22 @@ __all__ = ["Now", "ShardGauges"]
 
 _REPLIES: dict[type, str] = {Fenced: "fenced", Conflict: "conflict", Refused: "refused", Broken: "broken"}
 _ROWS = (Commit, Restore)
+COUNTS_SECONDS_MAX: Final = 15.0
+"""What was counted so long ago is shown no more: by then others may own those partitions, and count them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
     """What a shard does at a moment: bodies that run by place, those set apart, threads given up on, executions in
-    memory, partitions held, actors with mail, and messages that wait by whose they are."""
+    memory, partitions held, seconds since what lies in Redis was counted, actors with mail, and messages that wait by
+    whose they are."""
 
     bodies: Mapping[str, int]
     set_apart: int
     abandoned_threads: int
     executions: int
     leases: int
+    counted_ago: float
     actors_ready: int
     mail: Mapping[str, int]
 
@@ -57,6 +62,7 @@ class ShardGauges:
         self._recovery = sheet.shared_spread(i.RECOVERY_SECONDS_SPREAD)
         self._guarantee: Level | None = None
         self._flows: set[str] = set()  # that backed off at the last count
+        self._counts: set[Level] = set()
         self._now: Callable[[], Now] | None = None
 
     def limits(self, places: Mapping[str, int], running: int, partitions: int) -> None:
@@ -84,6 +90,10 @@ class ShardGauges:
         level(i.EXECUTIONS_IN_MEMORY).set(now.executions)
         level(i.LEASES_HELD).set(now.leases)
         level(i.ACTORS_READY).set(now.actors_ready)
+        level(i.COUNTS_AGE).set(now.counted_ago)
+        if now.counted_ago > COUNTS_SECONDS_MAX:
+            for each in list(self._counts):
+                each.clear()
 
     # The store.
 
@@ -158,12 +168,17 @@ class ShardGauges:
 
     # What lies in the shard's partitions, as the reader counts it.
 
+    def _level(self, instrument: i.Instrument, *values: str) -> Level:
+        level = self._sheet.level(instrument, *values)
+        self._counts.add(level)
+        return level
+
     def counted(self, sizes: Mapping[str, int], waiting: Mapping[str, int]) -> None:
         """So many executions of the shard's partitions have not ended, by status, and what they wait for."""
         for status, size in sizes.items():
-            self._sheet.level(i.EXECUTIONS_NOW, status).set(size)
+            self._level(i.EXECUTIONS_NOW, status).set(size)
         for kind, size in waiting.items():
-            self._sheet.level(i.EXECUTIONS_WAITING, kind).set(size)
+            self._level(i.EXECUTIONS_WAITING, kind).set(size)
 
     def backing_off(self, by_flow: Mapping[str, tuple[int, int]]) -> None:
         """By flow: how many executions back off, and when the first is due (ms)."""
@@ -171,9 +186,9 @@ class ShardGauges:
         dues: dict[Level, float] = {}
         for flow in self._flows.union(by_flow):  # some may share a series
             size, due = by_flow.get(flow, (0, 0))
-            level = self._sheet.level(i.EXECUTIONS_BACKING_OFF, flow)
+            level = self._level(i.EXECUTIONS_BACKING_OFF, flow)
             sizes[level] = sizes.get(level, 0) + size
-            level = self._sheet.level(i.RETRY_NEXT_DUE, flow)
+            level = self._level(i.RETRY_NEXT_DUE, flow)
             dues[level] = min(dues.get(level, math.inf), due / 1000 if size else math.inf)
         for level, size in sizes.items():
             level.set(size)
@@ -183,11 +198,11 @@ class ShardGauges:
 
     def lying(self, found: Lying, oldest_age: float) -> None:
         """What waits there to be applied, or for a person."""
-        self._sheet.level(i.INBOX_LENGTH).set(found.entries)
-        self._sheet.level(i.INBOX_LAG).set(oldest_age)
-        self._sheet.level(i.INGRESS_LENGTH).set(found.ingress)
-        self._sheet.level(i.DEAD_LETTERS_KEPT).set(found.letters)
-        self._sheet.level(i.SUSPECTS).set(found.suspects)
+        self._level(i.INBOX_LENGTH).set(found.entries)
+        self._level(i.INBOX_LAG).set(oldest_age)
+        self._level(i.INGRESS_LENGTH).set(found.ingress)
+        self._level(i.DEAD_LETTERS_KEPT).set(found.letters)
+        self._level(i.SUSPECTS).set(found.suspects)
 
     # The rest.
 

@@ -57,8 +57,9 @@ RUNTIME: Final = Row(
         ),
         lines(
             "Age of the oldest entry",
-            "Of an inbox, by worker.",
+            "Of an inbox, by worker; counts: how old is what shows how much waits. It is absent after 15 s.",
             Query("max by (instance) (stepwell_inbox_lag_seconds{WORKER})", "{{instance}}"),
+            Query("max by (instance) (stepwell_counts_age_seconds{WORKER})", "counts {{instance}}"),
             unit="s",
         ),
         lines(

@@ -267,7 +267,8 @@ class RunningShard:
             set_apart=self.runner.set_apart,
             abandoned_threads=self.runner.given_up,
             executions=self.executions,
-            leases=len(self.holdings.partitions()),
+            leases=sum(map(self.holdings.may_act, self.holdings.partitions())),
+            counted_ago=self._reader.counted_ago,
             actors_ready=self.scheduler.ready,
             mail={
                 "dispatcher": 0 if self._dispatcher is None else self._dispatcher.waiting,

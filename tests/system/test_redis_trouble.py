@@ -17,8 +17,10 @@ from system.support.stage import Stage, WorkerProcess
 
 from benchmarks.ports import free_port
 from stepwell import Client
+from stepwell.metrics.shard import COUNTS_SECONDS_MAX
 
 PASSWORD = "s3cret-pw"
+PARTITIONS = 64
 RESETS = 20
 # A server that loads answers after each 1,024 commands.
 LOADED_KEYS = 100_000
@@ -89,6 +91,32 @@ def test_an_embedded_server_that_is_killed_is_started_again(stage: Stage) -> Non
             ids.append(client.start("holding", {"gate": life}, f"{life}-after"))
             end_well(stage, client, worker, ids)
     assert worker.process.poll() is None
+
+
+@pytest.mark.pain(20)
+def test_while_redis_is_away_a_worker_shows_what_it_does_and_not_what_it_once_counted(
+    served: Stage, server: Server
+) -> None:
+    worker = served.worker().ready()
+
+    def shown() -> tuple[bool, bool]:
+        page = worker.page("metrics")[1]
+        return "\nstepwell_executions{" in page, worker.metric("stepwell_leases_held") == PARTITIONS
+
+    with served.client() as client:
+        ids = hold_some(served, client, "go")
+        running = len(ids)
+        served.eventually(lambda: worker.metric("stepwell_executions", status="running") == running, "all are counted")
+        assert shown() == (True, True)
+        server.kill()
+        served.eventually(lambda: shown() == (False, False), "its leases may have lapsed, and others count by then")
+        assert worker.metric("stepwell_leases_held") == 0
+        assert worker.metric("stepwell_steps_running") == running
+        assert worker.metric("stepwell_counts_age_seconds") > COUNTS_SECONDS_MAX
+        server.start()
+        served.eventually(lambda: shown() == (True, True), "all is owned and counted again")
+        served.open("go")
+        end_well(served, client, worker, ids)
 
 
 def test_a_server_that_is_killed_and_restarted_is_found_again(served: Stage, server: Server) -> None:

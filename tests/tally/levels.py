@@ -30,6 +30,7 @@ OF_THE_WORKER: Final = frozenset(
         i.STEPS_LIMIT,
         i.EXECUTIONS_RUNNING_LIMIT,
         i.LEASES_HELD,
+        i.COUNTS_AGE,
         i.PARTITIONS,
         i.GUARANTEE,
         i.BUILD,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell.actors.holdings import Holdings
-from stepwell.actors.inbox import InboxReader
+from stepwell.actors.inbox import SWEEP_SECONDS, InboxReader
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.store.census import Counts, Lying
 from stepwell.store.link import LinkDown
@@ -26,10 +26,13 @@ class Blinks:
         self.read_from: list[list[int]] = []
         self.windows: list[dict[int, tuple[float, float]]] = []
         self.swept: list[int] = []
+        self.down = False
         self.counts = 0
 
     def read(self, after: Mapping[int, str], *_: object) -> list[Any]:
         self.read_from.append(sorted(after))
+        if self.down:
+            raise LinkDown("gone")
         if self.meanwhile:
             self.meanwhile.pop()()
             raise LinkDown("gone for a moment")
@@ -89,6 +92,28 @@ def test_a_master_that_is_away_holds_up_no_look_no_sweep_and_no_count_of_the_oth
     seconds(12)
     assert store.windows[0][1][0] == until, "what fell due there meanwhile is looked for"
     assert set(store.swept) == {0, 1}
+
+
+def test_it_is_known_since_when_nothing_could_be_counted() -> None:
+    clock, store = VirtualClock(), Blinks()
+    reader = reader_of(store, clock)
+    clock.advance(100)
+    reader.run_once(None)
+    assert reader.counted_ago < 1, "it owns nothing: all of that is counted"
+    reader.gained(0)
+    for _ in range(8):
+        reader.run_once(None)
+        clock.advance(1)
+    assert reader.counted_ago <= SWEEP_SECONDS
+    began = clock.monotonic() - reader.counted_ago
+    store.down = True
+    for _ in range(60):
+        reader.run_once(None)
+        clock.advance(1)
+    assert reader.counted_ago == clock.monotonic() - began
+    store.down = False
+    reader.run_once(None)
+    assert reader.counted_ago < 1
 
 
 def test_a_partition_that_is_lost_while_its_taking_over_fails_is_not_read_on() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from stepwell.actors import store_events as seen
 from stepwell.metrics import instruments as i
-from stepwell.metrics.shard import Now, ShardGauges
+from stepwell.metrics.shard import COUNTS_SECONDS_MAX, Now, ShardGauges
 from stepwell.metrics.sheet import Sheet
 from stepwell.store.census import Lying
 from stepwell.store.replies import Committed, Conflict, Fenced, Loaded, Reply
@@ -146,8 +146,8 @@ def test_flows_that_share_a_series_are_added_up(
 def test_the_moment_is_asked_for_at_each_refresh(gauges: ShardGauges, value: Value) -> None:
     gauges.refresh()
     moments = [
-        Now({"loop": 3, "thread": 2, "process": 1}, 1, 2, 12, 64, 5, {"dispatcher": 8, "mirror": 9}),
-        Now({"loop": 0, "thread": 0, "process": 0}, 0, 0, 0, 0, 0, {"dispatcher": 0, "mirror": 0}),
+        Now({"loop": 3, "thread": 2, "process": 1}, 1, 2, 12, 64, 3.5, 5, {"dispatcher": 8, "mirror": 9}),
+        Now({"loop": 0, "thread": 0, "process": 0}, 0, 0, 0, 0, 0, 0, {"dispatcher": 0, "mirror": 0}),
     ]
     gauges.limits({"loop": 1000, "thread": 16, "process": 4}, 500, 64)
     gauges.watch(lambda: moments.pop(0))
@@ -158,15 +158,52 @@ def test_the_moment_is_asked_for_at_each_refresh(gauges: ShardGauges, value: Val
         "abandoned_threads": {},
         "executions_in_memory": {"shard": "0"},
         "leases_held": {"shard": "0"},
+        "counts_age_seconds": {},
         "actors_ready": {"shard": "0"},
         "mailbox_messages": {"shard": "0", "actor": "mirror"},
     }
-    assert [value(name, **labels) for name, labels in shown.items()] == [2, 1, 2, 12, 64, 5, 9]
+    assert [value(name, **labels) for name, labels in shown.items()] == [2, 1, 2, 12, 64, 3.5, 5, 9]
     gauges.refresh()
-    assert [value(name, **labels) for name, labels in shown.items()] == [0] * 7
+    assert [value(name, **labels) for name, labels in shown.items()] == [0] * 8
     assert value("steps_limit", place="process") == 4
     assert value("executions_running_limit") == 500
     assert value("partitions") == 64
+
+
+@pytest.mark.pain(20)
+def test_what_could_not_be_counted_for_long_is_shown_no_more_until_it_is(gauges: ShardGauges, value: Value) -> None:
+    ago = [0.0]
+    gauges.watch(lambda: Now({"loop": 3}, 0, 0, 12, 64, ago[0], 0, {}))
+
+    def shown() -> list[float | None]:
+        gauges.refresh()
+        return [
+            value("executions", status="waiting"),
+            value("executions_waiting", kind="timed"),
+            value("executions_backing_off", flow="checkout"),
+            value("retry_next_due_timestamp_seconds", flow="checkout"),
+            value("inbox_length"),
+            value("inbox_lag_seconds"),
+            value("dead_letters"),
+        ]
+
+    def count() -> None:
+        gauges.counted({"waiting": 5}, {"timed": 5, "untimed": 0})
+        gauges.backing_off({"checkout": (2, 5000)})
+        gauges.lying(Lying(entries=3, letters=4), 1.5)
+
+    count()
+    counted = [5, 5, 2, 5, 3, 1.5, 4]
+    assert shown() == counted
+    ago[0] = COUNTS_SECONDS_MAX
+    assert shown() == counted
+    ago[0] += 0.1
+    assert shown() == [None] * 7
+    assert value("steps_running", place="loop") == 3, "what it does itself it knows"
+    assert value("counts_age_seconds") == ago[0]
+    ago[0] = 0.0
+    count()
+    assert shown() == counted
 
 
 def test_only_one_guarantee_is_in_force(gauges: ShardGauges, value: Value) -> None:

@@ -109,6 +109,9 @@ def test_a_shard_says_what_it_does_at_this_moment(stage: Stage) -> None:
     now = stage.shard.now()
     assert (now.leases, now.mail["mirror"]) == (4, 1)
     assert now.bodies == {"loop": 0, "thread": 0, "process": 0}
+    stage.shard.holdings.extend(0, 0.0)
+    assert stage.shard.now().leases == 3, "that one may be another's by now"
+    stage.shard.holdings.extend(0, stage.shard.clock.monotonic() + 60)
     sheet = Sheet.in_memory()
     telemetry = Telemetry(sheet)
     telemetry.watch(stage.shard)
