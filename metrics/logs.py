@@ -215,6 +215,10 @@ class LogSubscriber:
         self._wanted = frozenset(kind for kind, level in LEVELS.items() if logger.isEnabledFor(level))
         self.tick, self.flush = self._log.tick, self._log.flush
 
+    def handler(self, kind: type[Event]) -> Callable[[Event], None] | None:
+        """What logs events of that kind; None where none is logged."""
+        return self if kind in self._wanted else None
+
     def __call__(self, event: Event) -> None:
         """Log one event, if it is of a kind that is logged."""
         if type(event) in self._wanted:

@@ -89,6 +89,10 @@ class MetricsSubscriber:
             events.CommandDone: self._command_done,
         }
 
+    def handler(self, kind: type[Event]) -> Callable[..., None] | None:
+        """What counts events of that kind; None where no metric tells of it."""
+        return self._handlers.get(kind)
+
     def __call__(self, event: Event) -> None:
         """Count one event; kinds that no metric tells of are passed over."""
         handler = self._handlers.get(type(event))
@@ -100,7 +104,7 @@ class MetricsSubscriber:
 
     def _completed(self, event: events.StepCompleted) -> None:
         step = self._steps.get((event.flow, event.step)) or self._new_step(event.flow, event.step)
-        step.ok.inc()
+        step.ok.numbers[step.ok.at] += 1
         step.to_success.observe(event.attempt, event.execution_id)
         step.duration.observe(event.duration_ms / 1000, event.execution_id)
         step.queue.observe(event.queued_ms / 1000, event.execution_id)
