@@ -48,7 +48,8 @@ def next_rev(rev: int, epoch: int) -> int:
     """The revision after `rev` that the owner under this grant writes: no two grants write the same one, and a later
     grant the higher one. So where Redis forgot a grant and an earlier owner wrote once more, the later one sees that
     the row is older than what it knows."""
-    return max(rev + 1, epoch * REVS_OF_A_GRANT)
+    first = epoch * REVS_OF_A_GRANT
+    return rev + 1 if rev >= first else first
 
 
 def worker_of(shard_id: str) -> str:

@@ -30,28 +30,34 @@ class Driving:
     It remembers the operations that were called and not awaited yet: a forgotten `await` must not go unnoticed.
     """
 
-    __slots__ = ("_called", "closing")
+    __slots__ = ("_earlier", "_latest", "closing")
 
     def __init__(self) -> None:
         self.closing = False
-        self._called: dict[int, Operation[Any]] | None = None  # none most of the time: a dict costs 200 bytes a flow
+        self._latest: Operation[Any] | None = None  # nearly always it is awaited at once
+        self._earlier: dict[int, Operation[Any]] | None = None  # none most of the time: a dict costs 200 bytes a flow
 
     def called(self, operation: Operation[Any]) -> None:
         """The flow's code has made an operation."""
-        if self._called is None:
-            self._called = {}
-        self._called[id(operation)] = operation
+        if self._latest is not None:
+            if self._earlier is None:
+                self._earlier = {}
+            self._earlier[id(self._latest)] = self._latest
+        self._latest = operation
 
     def awaited(self, operation: object) -> None:
         """It waits for that operation, by itself or in a gather."""
-        if self._called is not None:
-            self._called.pop(id(operation), None)
-            if not self._called:
-                self._called = None
+        if operation is self._latest:
+            self._latest = None
+        elif self._earlier is not None:
+            self._earlier.pop(id(operation), None)
+            if not self._earlier:
+                self._earlier = None
 
     def forgotten(self) -> list[Operation[Any]]:
         """Operations that the code has called and never awaited."""
-        return list((self._called or {}).values())
+        earlier = list((self._earlier or {}).values())
+        return earlier if self._latest is None else [*earlier, self._latest]
 
 
 class _Current(threading.local):

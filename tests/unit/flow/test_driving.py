@@ -271,6 +271,21 @@ def test_an_operation_that_was_called_and_never_awaited_is_an_error(call: Callab
     assert f"called {told} and never awaited it" in run.show()["error"]["message"]
 
 
+def test_of_several_forgotten_calls_each_is_told_and_those_that_were_awaited_are_not() -> None:
+    @flow
+    async def forgetful() -> str:
+        first, second = double(1), double(2)
+        sleep(5)
+        await second
+        wait_for("go")
+        await first
+        return "done"
+
+    run = LocalRun(forgetful).run()
+    assert paths(run) == ["double", "double#2"]
+    assert "called sleep(5), wait_for('go') and never awaited it" in run.show()["error"]["message"]
+
+
 def test_operations_that_a_failing_gather_never_started_are_not_forgotten() -> None:
     @flow
     async def careful() -> str:
