@@ -141,7 +141,8 @@ class Attempts:
             self._active += 1
             if self._gates.enter(attempt):
                 ready.append(attempt)
-        self._launch(ready)
+        if ready:
+            self._launch(ready)
         return True
 
     def _launch(self, ready: list[Attempt]) -> None:
@@ -255,7 +256,7 @@ class Attempts:
                 self._box.end(attempt.slot)
                 self._bodies[attempt.place] -= 1
             ready = self._gates.leave(attempt)
-            idle = self._idle()
+            idle = self._idle() if self._closed else None
             if not attempt.forsaken:  # told under the lock: who adopts the attempt now must not be told twice
                 attempt.ref.tell(outcome)
         if ready:

@@ -61,7 +61,7 @@ class Gates:
         ready: list[Attempt] = []
         for gate in reversed(gates[:passed]):
             gate.used -= 1
-            while gate.queue and gate.used < gate.capacity:
+            while gate.used < gate.capacity and gate.queue:
                 following = gate.queue.pop()
                 if following is not None and not following.withdrawn:
                     gate.used += 1

@@ -149,7 +149,7 @@ class StepRunner:
         self._armed = False
         while self._asked:
             attempt = self._asked.popleft()
-            attempt.body = self._loop.create_task(self._run_async(attempt))
+            attempt.body = asyncio.Task(self._run_async(attempt), loop=self._loop, name=attempt.order.context.path)
 
     async def _run_async(self, attempt: Attempt) -> None:
         started = self._clock.now_ms()

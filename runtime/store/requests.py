@@ -74,6 +74,7 @@ _BURIED = Buried()
 _BURIED_BEFORE = Buried(dup=True)
 _CREATED = Created()
 _FORGOTTEN = Forgotten()
+_NOTHING_MORE = ("",)  # of a commit that touches the row and its events alone
 
 
 class Request(Protocol):
@@ -138,7 +139,7 @@ class Commit(msgspec.Struct):
         part = keys.parts[self.partition]
         named: list[str] = [part.lease, part.row + self.execution_id, part.seq, part.events]
         dels = self.dels
-        rest: list[str | bytes | int] = [""]
+        rest: Sequence[str | int] = _NOTHING_MORE
         tail: list[str | bytes] = []
         moved = self.status_from != self.status_to or self.place != self.place_before
         if moved or self.live != KEEP or self.applied or self.backoff or self.forget:
