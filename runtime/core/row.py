@@ -18,6 +18,9 @@ from stepwell.core.status import COMPLETED, ERROR, OP_WAITING, QUEUED, STATUSES,
 from stepwell.core.token import step_token, token_seed
 
 REV_MAX: Final = 10**40
+_DIGITS_MAX: Final = len(str(REV_MAX))
+_OF_LATER: Final = frozenset({"applied", "cancelling", "failed", "left", "error", "failures", "result"})
+"""Fields that the row of a new execution has not."""
 
 
 class UnreadableRow(StepwellError):
@@ -101,6 +104,8 @@ def _assemble(
         started_at=_time(fields, "started_at"),
         ended_at=_time(fields, "ended_at"),
     )
+    if not signals and _OF_LATER.isdisjoint(fields):
+        return cp
     return replace(
         cp,
         signals=dict(sorted(signals.items())) if signals else NO_SIGNALS,
@@ -129,7 +134,7 @@ def _time(fields: Mapping[str, bytes], name: str) -> int | None:
 
 def _whole(raw: bytes, most: int) -> int:
     """A whole number as we write it: what is written otherwise is not ours, and would not compare."""
-    if not raw.isdigit() or len(raw) > len(str(most)) or (raw[:1] == b"0" and raw != b"0") or int(raw) > most:
+    if not raw.isdigit() or len(raw) > _DIGITS_MAX or (raw[:1] == b"0" and raw != b"0") or int(raw) > most:
         raise ValueError(f"expected a whole number up to {most}, got {raw[:40]!r}")
     return int(raw)
 
