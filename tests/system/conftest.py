@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from system.support.sentinels import Watched
 from system.support.servers import Server
 from system.support.stage import Stage
 
-HANG_SECONDS = 300
+HANG_SECONDS = 600
+TAIL_CHARACTERS = 20_000
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -23,6 +24,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Processes start slowly on a loaded machine: a limit that only a hang reaches."""
     if Path(__file__).parent in item.path.parents and not item.get_closest_marker("hang_limit"):
         item.add_marker(pytest.mark.hang_limit(HANG_SECONDS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What the workers of a failed test have said is a part of its report."""
+    report = yield
+    stage = getattr(item, "funcargs", {}).get("stage")
+    if report.failed and isinstance(stage, Stage):
+        report.sections.append(("what its workers said", stage.said[-TAIL_CHARACTERS:]))
+    return report
 
 
 @pytest.fixture(name="eventually")
@@ -40,9 +51,9 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 
 @pytest.fixture
-def stage(processes: Processes, tmp_path: Path, eventually: Callable[..., Any]) -> Iterator[Stage]:
+def stage(processes: Processes, tmp_path: Path) -> Iterator[Stage]:
     """A data directory with workers, commands and clients on it; its embedded server ends with the test."""
-    made = Stage(processes, tmp_path, eventually)
+    made = Stage(processes, tmp_path)
     yield made
     made.end()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import redis
+from system.support.processes import HANG_SECONDS
 from system.support.programs import Program, wait
 
 from benchmarks.ports import free_port
@@ -54,7 +55,7 @@ def servers(processes: Any, tmp_path_factory: pytest.TempPathFactory) -> Servers
 
 
 def checked(url: str) -> ServerFacts:
-    with connect(url, socket_timeout=2) as client:
+    with connect(url, socket_timeout=HANG_SECONDS) as client:
         facts = check_server(client)
     require_fit(facts)
     return facts

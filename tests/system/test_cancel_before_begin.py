@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system.support.processes import HANG_SECONDS
 
 from stepwell import Client, FatalError, Worker, flow, gather, step
-
-HANG_SECONDS = 60.0
 
 
 class Scene:

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system.support.processes import HANG_SECONDS
+from system.support.programs import Program, wait
 
 from stepwell import Client
 from stepwell.core.errors import ExecutionFailed
+from stepwell.store.connect import connect
 from stepwell.store.embedded import EmbeddedServer, server_binary
 
 STEPWELL = Path(sysconfig.get_path("scripts")) / "stepwell"
@@ -122,7 +125,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=HANG_SECONDS,
         )
         return Done(done.returncode, done.stdout, done.stderr)
 
@@ -170,7 +173,7 @@ def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
     with process:
         if process.poll() is None:
             process.send_signal(number)
-        return process.wait(60)
+        return process.wait(HANG_SECONDS)
 
 
 def new_shell(folder: Path) -> Shell:
@@ -204,7 +207,7 @@ def test_start_and_wait_prints_the_result(shell: Shell) -> None:
 
 def test_start_prints_an_id_that_result_takes(shell: Shell) -> None:
     execution_id = shell.ok("start", "hello", "--input", '{"name": "Bo"}').out.strip()
-    assert shell.ok("result", execution_id, "--timeout", "60").data == "hello Bo"
+    assert shell.ok("result", execution_id, "--timeout", "150").data == "hello Bo"
 
 
 def test_the_same_start_again_finds_the_same_execution(shell: Shell) -> None:
@@ -252,7 +255,7 @@ def test_a_failed_execution_is_retried_with_the_same_key(shell: Shell) -> None:
     (key,) = [step["key"] for step in shell.ok("show", "N1", "--json").data["steps"] if step["path"] == "need"]
     (shell.folder / "mended").touch()
     assert shell.ok("retry", "N1").out.startswith("retry of N1 done")
-    assert shell.ok("result", "N1", "--timeout", "60").data == key
+    assert shell.ok("result", "N1", "--timeout", "150").data == key
     assert "refused" in shell.refused("retry", "N1")
 
 
@@ -265,17 +268,17 @@ def test_after_an_outage_all_that_failed_is_retried_with_the_same_keys(alone: Sh
             client.start("needy", {"flag": "never" if execution_id == ids[-1] else "up"}, execution_id)
         for execution_id in ids:
             with pytest.raises(ExecutionFailed):
-                client.result(execution_id, 60)
+                client.result(execution_id, HANG_SECONDS)
         (alone.folder / "up").touch()
         assert "give --yes to do it, or --dry-run to see them" in alone.refused(*again)
         listed = alone.ok(*again, "--dry-run")
         assert (sorted(listed.out.split()), listed.err) == (sorted(ids), "25 executions would be retried\n")
         assert alone.ok(*again, "--yes").out == "retried 25 executions\n"
         for execution_id in ids[:-1]:
-            value = client.result(execution_id, 60)
+            value = client.result(execution_id, HANG_SECONDS)
             assert [value] == [each["key"] for each in client.describe(execution_id)["steps"] if each["path"] == "need"]
         with pytest.raises(ExecutionFailed):
-            client.result(ids[-1], 60)
+            client.result(ids[-1], HANG_SECONDS)
     done = alone("retry", *ids[:3])
     assert (done.code, done.err) == (1, "")
     assert done.out.startswith("retried 0 of 3 executions; 3 refused: ")
@@ -286,13 +289,13 @@ def test_a_signal_reaches_the_flow(shell: Shell) -> None:
     shell.ok("start", "approval", "--id", "W1")
     sent = shell.ok("signal", "W1", "approval", "--payload", '{"by": "Ada"}', "--json").data
     assert (sent["id"], sent["applied"]) == ("W1", True)
-    assert shell.ok("result", "W1", "--timeout", "60").data == {"by": "Ada"}
+    assert shell.ok("result", "W1", "--timeout", "150").data == {"by": "Ada"}
 
 
 def test_a_cancelled_execution_fails_those_who_wait(shell: Shell) -> None:
     shell.ok("start", "approval", "--id", "C1")
     assert shell.ok("cancel", "C1").out.startswith("cancel of C1 done")
-    assert shell.refused("result", "C1", "--timeout", "60", code=1) == "stepwell: execution C1 was cancelled"
+    assert shell.refused("result", "C1", "--timeout", "150", code=1) == "stepwell: execution C1 was cancelled"
     assert "it was cancelled before" in shell.ok("cancel", "C1").out
     shell.ok("start", "hello", "--input", '{"name": "x"}', "--id", "C2", "--wait")
     assert "it has ended (completed)" in shell.refused("cancel", "C2")
@@ -396,7 +399,7 @@ def test_a_payload_over_the_limit_is_refused_with_its_size(shell: Shell) -> None
 def test_what_only_the_worker_can_tell_ends_the_execution_with_a_clear_error(
     shell: Shell, flow: str, given: dict[str, Any], said: str
 ) -> None:
-    done = shell("start", flow, "--input", json.dumps(given), "--wait", "--timeout", "60")
+    done = shell("start", flow, "--input", json.dumps(given), "--wait", "--timeout", "150")
     assert done.code == 1, done
     assert said in done.err
     assert "Traceback" not in done.err
@@ -416,7 +419,7 @@ def test_without_a_worker_a_start_is_queued_and_kept(alone: Shell) -> None:
     assert (done.out, "no worker is running: start one with `stepwell run FILE`" in done.err) == ("Q1\n", True)
     assert "no worker is running" in alone.ok("show", "Q1").err
     process = alone.worker()
-    assert alone.ok("result", "Q1", "--timeout", "60").data == "hello Q"
+    assert alone.ok("result", "Q1", "--timeout", "150").data == "hello Q"
     assert end(process) == 0
 
 
@@ -432,7 +435,7 @@ def test_a_stopped_worker_lets_running_steps_finish(
     eventually(lambda: "draining" in alone.log, "the worker drains")
     (alone.folder / "running.go").touch()
     with process:
-        assert process.wait(60) == 0, alone.log
+        assert process.wait(HANG_SECONDS) == 0, alone.log
     [step] = alone.ok("show", "D1", "--json").data["steps"]
     assert (step["status"], step["interruptions"], len(step["attempts"])) == ("completed", 0, 1)
 
@@ -444,7 +447,7 @@ def test_the_grace_time_ends_a_drain_and_bills_nothing(alone: Shell, eventually:
     assert end(process) == 0
     (alone.folder / "running.go").touch()
     again = alone.worker()
-    assert alone.ok("result", "D2", "--timeout", "60").data == "held to the end"
+    assert alone.ok("result", "D2", "--timeout", "150").data == "held to the end"
     [step] = alone.ok("show", "D2", "--json").data["steps"]
     assert (step["interruptions"], [attempt["n"] for attempt in step["attempts"]]) == (0, [1])
     assert end(again) == 0
@@ -510,13 +513,14 @@ def test_an_unreachable_redis_is_one_clear_sentence(alone: Shell, command: list[
 
 
 @pytest.fixture
-def locked(processes: Any, tmp_path_factory: pytest.TempPathFactory, eventually: Callable[..., Any]) -> str:
+def locked(processes: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The socket of a server that wants a password."""
     folder = tmp_path_factory.mktemp("s")
     socket = folder / "locked"
     command = [server_binary(), "--port", "0", "--save", "", "--dir", folder, "--unixsocket", socket]
-    processes.start([*command, "--requirepass", PASSWORD], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    eventually(socket.exists, "the server listens")
+    program = Program([*command, "--requirepass", PASSWORD], folder / "log", processes.start)
+    with connect(f"unix://:{PASSWORD}@{socket}") as client:
+        wait(client.ping, "the server answers", program)
     return str(socket)
 
 

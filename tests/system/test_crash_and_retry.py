@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
 import pytest
-from system.support.stage import Stage
+from system.support.stage import HANG_SECONDS, Stage
 
 from stepwell import ExecutionFailed
 
@@ -67,14 +67,14 @@ def test_a_retry_after_exhaustion_and_a_crash_carries_the_same_key(stage: Stage,
     with stage.client() as client:
         client.start("payment", {"url": receiver.url, "gate": "repaired"}, "order-7")
         with pytest.raises(ExecutionFailed, match="the answer was lost"):
-            client.result("order-7", timeout=60)
+            client.result("order-7", timeout=HANG_SECONDS)
         failed = client.describe("order-7")
         worker.kill()
         stage.open("repaired")
         stage.worker().ready()
         retried = stage.command("retry", "order-7", *stage.where)
         assert retried.returncode == 0, retried.stderr
-        assert client.result("order-7", timeout=60) == "paid"
+        assert client.result("order-7", timeout=HANG_SECONDS) == "paid"
         seen = client.describe("order-7")
 
     [step] = seen["steps"]
@@ -99,7 +99,6 @@ def test_a_step_that_always_fails_is_tried_with_growing_delays_and_then_named(
     gaps = [after.at - earlier.at for earlier, after in pairwise(runs)]
     assert [run.attempt for run in runs] == [1, 2, 3, 4, 5]
     assert all(gap >= floor for gap, floor in zip(gaps, FLOORS, strict=True)), gaps
-    assert gaps == sorted(gaps)
     assert len({run.key for run in runs}) == 1
 
     seen = json.loads(stage.command("show", "hopeless-1", "--json", *stage.where).stdout)
@@ -114,13 +113,15 @@ def test_a_step_that_always_fails_is_tried_with_growing_delays_and_then_named(
     assert error["failed_step"] == {"path": "hopeless", "token": step["token"], "attempts": 5}
     assert step["key"] == runs[0].key
     assert [stage.journal.attempts("hopeless-1", path) for path in before] == [[1]] * len(before)
+    delays = [attempt["due_at"] - attempt["ended_at"] for attempt in step["attempts"][:-1]]
+    assert delays == sorted(delays)
     for earlier, after in pairwise(step["attempts"]):
         where = earlier["error"].pop("where")
         assert earlier["error"] == {"type": "ValueError", "message": "always", "reason": ""}
         assert where.endswith(" in hopeless")
         assert after["started_at"] >= earlier["due_at"]
     assert step["attempts"][-1]["due_at"] is None
-    assert worker.metric("stepwell_step_failures_total", reason="budget") == 1
+    worker.counts("stepwell_step_failures_total", 1, reason="budget")
 
 
 @pytest.mark.pain(25)
@@ -134,7 +135,7 @@ def test_a_crash_does_not_give_a_new_budget(stage: Stage) -> None:
         assert [attempt["n"] for attempt in step["attempts"]] == [1, 2]
         stage.open("go")
         stage.worker().ready()
-        assert client.result("p1", timeout=60) == 5
+        assert client.result("p1", timeout=HANG_SECONDS) == 5
         [step] = client.describe("p1")["steps"]
     assert [attempt["n"] for attempt in step["attempts"]] == [1, 2, 3, 4, 5]
     # The third was cut short: it ran again under its number, and counts as an interruption.
@@ -149,17 +150,19 @@ def test_a_restart_on_the_same_host_does_not_wait_for_the_old_lease(stage: Stage
     with stage.client() as client:
         client.start("holding", {"gate": "go"}, "h1")
         stage.ran("h1", "held")
-        first.kill()
         with stage.server() as server:
-            leases = list(server.scan_iter("*:lease"))
-            assert len(leases) == 64
-            for lease in leases:
-                server.pexpire(lease, HOUR_MS)
-            assert min(server.pttl(lease) for lease in leases) > 5000
+
+            def leases() -> dict[bytes, bytes]:
+                return {key: value for key in server.scan_iter("*:lease") if (value := server.get(key))}
+
+            held = stage.eventually(lambda: len(found := leases()) == 64 and found, "it holds all partitions")
+            first.kill()
+            for lease, holder in held.items():
+                server.set(lease, holder, px=HOUR_MS)  # so that nobody could wait for its end
         stage.worker()
         stage.ran("h1", "held", times=2)
         stage.open("go")
-        result = client.result("h1", timeout=60)
+        result = client.result("h1", timeout=HANG_SECONDS)
     assert result[1] == "after!"
 
 
@@ -175,7 +178,7 @@ def test_steps_of_a_killed_worker_run_again_under_their_numbers_and_all_end(stag
         worker.finish()
         stage.open("go")
         second = stage.worker().ready()
-        assert [client.result(each, timeout=60) for each in ids] == [[second.shard, "after!"]] * len(ids)
+        assert [client.result(each, timeout=HANG_SECONDS) for each in ids] == [[second.shard, "after!"]] * len(ids)
     for each in ids:
         assert stage.journal.attempts(each, "held") == [1, 1]
         assert stage.journal.attempts(each, "quick") == [1]

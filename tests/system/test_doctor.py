@@ -74,6 +74,8 @@ def test_a_read_only_replica_and_an_old_server_are_found_out(
     with replica.admin() as admin:
         admin.execute_command("REPLICAOF", "127.0.0.1", server.port)
         eventually(lambda: admin.info("replication")["master_link_status"] == "up", "the replica is in step")
+    with server.admin() as admin:
+        eventually(lambda: admin.info("replication").get("slave0", {}).get("state") == "online", "its primary sees it")
     code, told = doctor(stage, "--redis", replica.url)
     assert code == 1
     assert any("read-only replica" in text for text in texts(told, "broken"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from system.support.stage import Stage, WorkerProcess
+from system.support.stage import HANG_SECONDS, Stage, WorkerProcess
 
 NEVER_ENDING = "86000"  # a grace that no test could wait for
 
@@ -34,7 +34,7 @@ def test_a_running_step_finishes_and_is_recorded(stage: Stage, number: signal.Si
         assert stage.journal.attempts("h1", "quick") == []  # nothing new starts
 
         stage.worker().ready()
-        assert client.result("h1", timeout=60) == [worker.shard, "after!"]
+        assert client.result("h1", timeout=HANG_SECONDS) == [worker.shard, "after!"]
         steps = client.describe("h1")["steps"]
         assert client.dead_letters() == []
     assert [step["interruptions"] for step in steps] == [0, 0]
@@ -82,7 +82,7 @@ def test_an_attempt_cut_short_at_the_end_of_the_grace_time_is_not_billed(stage: 
         successor = stage.worker().ready()
         stage.ran("h1", path, times=2)
         stage.open("go")
-        assert client.result("h1", timeout=60) == [successor.shard, "after!"]
+        assert client.result("h1", timeout=HANG_SECONDS) == [successor.shard, "after!"]
         step = client.describe("h1")["steps"][0]
         assert client.dead_letters() == []
     assert step["interruptions"] == 0
@@ -106,7 +106,7 @@ def test_a_second_signal_ends_it_at_once(stage: Stage, first: signal.Signals, se
         assert "Traceback" not in worker.out + worker.err
         stage.open("go")
         successor = stage.worker().ready()
-        assert client.result("h1", timeout=60) == [successor.shard, "after!"]
+        assert client.result("h1", timeout=HANG_SECONDS) == [successor.shard, "after!"]
         assert client.dead_letters() == []
 
 
@@ -125,7 +125,7 @@ def test_commands_that_come_while_it_drains_wait_for_its_successor(stage: Stage)
         stage.open("go")
         ends_quietly(worker)
         stage.worker().ready()
-        assert client.result(late, timeout=60) == 2
+        assert client.result(late, timeout=HANG_SECONDS) == 2
         stage.eventually(lambda: client.describe("s1")["status"] == "cancelled", "s1 is cancelled")
         assert cancelled.applied in (None, True)
         assert client.dead_letters() == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 from system.support.servers import Server
-from system.support.stage import Stage
+from system.support.stage import HANG_SECONDS, Stage
 
 
 def refusal(stage: Stage, *options: str) -> str:
@@ -41,7 +41,7 @@ def test_with_aof_workers_and_clients_wait_for_the_disk(served: Stage, admin: re
         served.ran("e1", "held")
         assert waits(admin, "waitaof") >= before + 2, "for the start, and for the step's declaration"
         served.open("go")
-        assert client.result("e1", timeout=60)[1] == "after!"
+        assert client.result("e1", timeout=HANG_SECONDS)[1] == "after!"
     assert "write with durability aof, not relaxed" in refusal(served, "--durability", "relaxed")
     assert worker.metric("stepwell_not_safe_total") == 0
 
@@ -70,5 +70,5 @@ def test_with_replicas_nothing_is_built_upon_what_they_do_not_have(
         assert worker.metric("stepwell_redis_errors_total") == 0, "the connection is well"
         replica.start()
         follow()
-        assert client.result("e1", timeout=60) == [worker.shard, "after!"]
+        assert client.result("e1", timeout=HANG_SECONDS) == [worker.shard, "after!"]
     assert [served.journal.attempts("e1", path) for path in ("held", "quick")] == [[1], [1]]

@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 import redis
+from system.support.written import written
 
 from stepwell.core.errors import StoreUnfit, StoreUnreachable
 from stepwell.store.check import check_server, require_fit
 from stepwell.store.connect import connect
 from stepwell.store.embedded import EmbeddedServer, Waiting, server_binary
 
+WRITTEN = "the server has written what it acknowledged"
 # A user of the data directory argv[1]: says "using URL PID", then leaves when its stdin ends and says what came of it.
 USER = """
 import sys
@@ -136,19 +138,26 @@ def test_the_last_user_stops_the_server_and_the_data_survive(user: Callable[[], 
         assert client.get("uses") == b"1"
 
 
-def test_a_killed_server_is_started_again_with_its_data_at_the_same_address(data: Path) -> None:
+def test_a_killed_server_is_started_again_with_its_data_at_the_same_address(
+    data: Path, eventually: Callable[..., Any]
+) -> None:
     with EmbeddedServer.use(data) as server, connect(server.url) as client:
         client.set("kept", "yes")
         before, pid = server.url, client.info("server")["process_id"]
+        eventually(lambda: written(client), WRITTEN)
         os.kill(pid, signal.SIGKILL)
         assert server.revive() == before
         assert client.get("kept") == b"yes"
         assert client.info("server")["process_id"] != pid
 
 
-def test_the_next_user_starts_a_killed_server_again(user: Callable[[], User], data: Path) -> None:
+def test_the_next_user_starts_a_killed_server_again(
+    user: Callable[[], User], data: Path, eventually: Callable[..., Any]
+) -> None:
     first = user()
     pid = first.server()
+    with connect(first.url) as client:
+        eventually(lambda: written(client), WRITTEN)
     os.kill(pid, signal.SIGKILL)
     second = user()
     assert second.server() != pid

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from system.support.processes import HANG_SECONDS
 
 import stepwell.http
+from benchmarks.ports import free_port
 from stepwell import Retry, flow
 from stepwell.http import HttpError, HttpRefused, send
 from stepwell.testing import run_local
@@ -29,6 +31,12 @@ class Receiver(ThreadingHTTPServer):
         self.connections: set[object] = set()
         self.keys: list[str] = []
         self.ended = threading.Event()
+        self.closed = threading.Semaphore(0)
+
+    def shutdown_request(self, request: object) -> None:
+        """Close a connection; whoever has it open at the other end knows of that now."""
+        super().shutdown_request(request)
+        self.closed.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone is what these tests are about."""
@@ -132,7 +140,7 @@ def test_a_kept_connection_that_the_server_closed_is_replaced(receiver: Receiver
     async def run() -> None:
         for _ in range(3):
             await send("POST", receiver.url + "/hang_up_later")
-            await asyncio.sleep(0.1)  # lets the end of the connection arrive
+            assert await asyncio.to_thread(receiver.closed.acquire, timeout=HANG_SECONDS)
 
     asyncio.run(run())
     assert len(receiver.connections) == 3
@@ -152,10 +160,8 @@ def test_an_answer_that_trickles_in_ends_at_the_limit(receiver: Receiver) -> Non
 
 
 def test_nobody_listening_is_worth_another_try() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     with pytest.raises(HttpError, match="got no answer: ConnectError"):
-        asyncio.run(send("GET", f"http://user:pw1@127.0.0.1:{port}/?token=pw2"))
+        asyncio.run(send("GET", f"http://user:pw1@127.0.0.1:{free_port()}/?token=pw2"))
 
 
 def test_a_header_that_http_forbids_is_final(receiver: Receiver) -> None:

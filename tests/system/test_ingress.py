@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 from system.support.servers import Server
-from system.support.stage import Stage
+from system.support.stage import HANG_SECONDS, Stage
 
 KEY = "stepwell:ingress"
 GROUP = "stepwell"
@@ -23,7 +23,7 @@ def served(processes: Any, tmp_path: Path, eventually: Callable[..., Any]) -> It
     server = Server(processes, tmp_path / "server").start()
     folder = tmp_path / "stage"
     folder.mkdir()
-    made = Stage(processes, folder, eventually, server.url)
+    made = Stage(processes, folder, server.url)
     with server.admin() as admin:
         yield made, admin
     made.end()
@@ -57,7 +57,7 @@ def test_what_was_written_before_any_worker_came_is_started(
         assert client_result(client, eventually, "mine")[1] == "after!"
         assert client_result(client, eventually, f"in-{derived}")[1] == "after!"
     eventually(lambda: nothing_left(admin), "the ingress is empty")
-    assert worker.metric("stepwell_ingress_total", verb="start") == 2
+    worker.counts("stepwell_ingress_total", 2, verb="start")
     worker.signal(signal.SIGTERM)
     assert worker.finish() == 0
     assert admin.xinfo_consumers(KEY, GROUP) == [], "who leaves takes its consumer along"
@@ -68,7 +68,7 @@ def client_result(client: Any, eventually: Callable[..., Any], execution_id: str
         return any(each["id"] == execution_id for each in client.list())
 
     eventually(found, f"{execution_id} is there")
-    return client.result(execution_id, timeout=60)
+    return client.result(execution_id, timeout=HANG_SECONDS)
 
 
 @pytest.mark.pain(13, 29)
@@ -88,7 +88,7 @@ def test_workers_killed_while_they_take_in_lose_and_double_nothing(
         if number == 2 * total // 3:
             third.kill()
     eventually(lambda: nothing_left(admin), "the ingress is empty")
-    eventually(lambda: statuses(stage) == {"completed": total}, "all have completed", seconds=120)
+    eventually(lambda: statuses(stage) == {"completed": total}, "all have completed")
     with stage.client() as client:
         assert client.dead_letters() == []
     keys = {(run.execution, run.path): run.key for run in stage.journal.runs()}
@@ -107,7 +107,7 @@ def test_garbage_and_a_foreign_key_harm_no_worker(
     worker.wait_for("the ingress can't be read")
     with stage.client() as client:
         client.start("holding", {"gate": "g"}, "direct")
-        assert client.result("direct", timeout=60)[1] == "after!"
+        assert client.result("direct", timeout=HANG_SECONDS)[1] == "after!"
     admin.delete(KEY)
     admin.xadd(KEY, {b"\xff\xfe": b"\x00" * 2_000_000})
     admin.xadd(KEY, {"type": "start", "flow": "holding", "input": "{"})
@@ -145,7 +145,7 @@ def test_dead_letters_are_listed_shown_replayed_and_dropped(
     with stage.client() as client:
         eventually(lambda: any(each["id"] == "late" for each in client.list()), "it is there")
         assert dead("replay", "--all", "--reason", "no such") == {"replayed": [command["id"]], "refused": []}
-        assert client.result("late", timeout=60)["approval"] == {"by": "me"}
+        assert client.result("late", timeout=HANG_SECONDS)["approval"] == {"by": "me"}
     assert dead("list") == []
     gone = stage.command("dead", "replay", command["id"], "--redis", str(stage.url))
     assert (gone.returncode, "no dead letter" in gone.stderr) == (2, True)

@@ -60,10 +60,13 @@ def test_a_step_that_kills_its_process_is_named_and_innocents_are_not_billed(sta
         assert (shown["interruptions"], stage.journal.attempts("K", path)) == (1, [1, 1, 2, 3])
         assert len({run.key for run in stage.journal.runs("K")}) == 1
         assert f"at work: {path} of K (attempt 1)" in worker.err
-        assert interruptions(client, *innocents) == shown_by_boxes(worker) - 1
-    assert worker.metric("stepwell_shards", state="running") == 2
+        billed = interruptions(client, *innocents)
+        stage.eventually(
+            lambda: shown_by_boxes(worker) - 1 == billed, f"{billed} of them were cut short, and it is said"
+        )
+    worker.counts("stepwell_shards", 2, state="running")
     assert worker.metric("stepwell_shard_restarts_total") == 1
-    assert suspects(stage) == {}
+    stage.eventually(lambda: suspects(stage) == {}, "nothing is held against anybody")
 
 
 @pytest.mark.pain(8)
@@ -74,15 +77,15 @@ def test_a_flow_that_kills_its_shard_when_it_is_driven_is_parked_and_named(stage
         innocents = [client.start("innocent", {"steps": 20}, f"I{number}") for number in range(INNOCENTS)]
         stage.ran("I0", "works")
         client.start(flow, {}, "K")
-        stage.eventually(lambda: client.describe("K")["status"] == "parked", "it is parked", seconds=200)
+        stage.eventually(lambda: client.describe("K")["status"] == "parked", "it is parked", seconds=2 * HANG_SECONDS)
         for each in innocents:
             assert client.result(each, timeout=HANG_SECONDS) == sum(range(20))
         error = client.describe("K")["error"]
         assert error["type"] == PARK_KILLS_SHARD
-        expected = "it hung for 1" if flow == "hangs" else "Segmentation fault at "
-        assert error["message"].startswith(f"3 shards died while it was loaded or driven; the last: {expected}")
+        expected = r"it hung for \d\d" if flow == "hangs" else "Segmentation fault at "
+        assert re.match(f"3 shards died while it was loaded or driven; the last: {expected}", error["message"])
+        worker.counts("stepwell_shards", 2, state="running")
         assert worker.metric("stepwell_shard_restarts_total") == 3
-        stage.eventually(lambda: worker.metric("stepwell_shards", state="running") == 2, "both shards run")
         # It was certain who it was: nobody else was billed, or held to be a suspect.
         assert interruptions(client, *innocents) == 0
         assert suspects(stage) == {}

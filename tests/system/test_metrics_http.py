@@ -6,7 +6,7 @@ import urllib.error
 from typing import Any
 
 import pytest
-from system.support.stage import Stage
+from system.support.stage import HANG_SECONDS, Stage
 
 from stepwell import ExecutionFailed
 
@@ -18,14 +18,14 @@ def test_retries_are_counted_timed_and_explained(stage: Stage) -> None:
     worker = stage.worker().ready()
     with stage.client() as client:
         client.start("bumpy", {"failures": 3}, "b1")
-        assert client.result("b1", timeout=60) == 4
+        assert client.result("b1", timeout=HANG_SECONDS) == 4
         client.start("failing_later", {}, "f1")
         with pytest.raises(ExecutionFailed):
-            client.result("f1", timeout=60)
+            client.result("f1", timeout=HANG_SECONDS)
 
     # Whoever waits for a result may hear of it before its shard does, and an end is what is told last.
     ended = {"flow": "failing_later", "status": "error"}
-    stage.eventually(lambda: worker.metric("stepwell_executions_total", **ended) == 1, "the end is counted")
+    worker.counts("stepwell_executions_total", 1, **ended)
     shaky = {"flow": "bumpy", "step": "shaky"}
     hopeless = {"flow": "failing_later", "step": "hopeless"}
     assert worker.metric("stepwell_step_attempts_total", **shaky, outcome="retryable") == 3
@@ -42,7 +42,7 @@ def test_retries_are_counted_timed_and_explained(stage: Stage) -> None:
     assert worker.metric("stepwell_step_failures_total", **hopeless, reason="budget") == 1
     assert worker.metric("stepwell_step_failures_total", **shaky) == 0
     assert worker.metric("stepwell_executions_total", flow="bumpy", status="completed") == 1
-    stage.eventually(lambda: worker.metric("stepwell_executions_backing_off") == 0, "nobody backs off")
+    worker.counts("stepwell_executions_backing_off", 0)
 
 
 def test_who_backs_off_now_is_shown_until_something_ends_it(stage: Stage) -> None:
@@ -50,15 +50,15 @@ def test_who_backs_off_now_is_shown_until_something_ends_it(stage: Stage) -> Non
     with stage.client() as client:
         for number in range(3):
             client.start("rester", {}, f"r{number}")
-        stage.eventually(lambda: worker.metric("stepwell_executions_backing_off") == 3, "three back off")
+        worker.counts("stepwell_executions_backing_off", 3)
         assert client.retry("r0").applied
         with pytest.raises(ExecutionFailed, match="come back later"):
-            client.result("r0", timeout=60)
+            client.result("r0", timeout=HANG_SECONDS)
         assert client.cancel("r1").applied
-        stage.eventually(lambda: worker.metric("stepwell_executions_backing_off") == 1, "one backs off")
-    assert worker.metric("stepwell_retry_wakeups_total", source="manual") == 1
-    assert worker.metric("stepwell_backoffs_abandoned_total", reason="cancel") == 1
-    assert worker.metric("stepwell_commands_total", verb="retry", outcome="applied") == 1
+        worker.counts("stepwell_executions_backing_off", 1)
+    worker.counts("stepwell_retry_wakeups_total", 1, source="manual")
+    worker.counts("stepwell_backoffs_abandoned_total", 1, reason="cancel")
+    worker.counts("stepwell_commands_total", 1, verb="retry", outcome="applied")
 
 
 def test_the_probes_answer_and_other_pages_do_not_exist(stage: Stage) -> None:

@@ -12,7 +12,7 @@ import pytest
 import redis
 from system.support import secretive
 from system.support.servers import Server
-from system.support.stage import Stage
+from system.support.stage import HANG_SECONDS, Stage
 from system.test_secrets import contents
 
 from stepwell.cli import main
@@ -68,7 +68,7 @@ def test_what_steps_say_in_any_way_shows_no_secret(
         run("start", "tells", "--input", json.dumps({"how": how}), "--id", each)
     run("start", "breaks", "--id", "b1")
     for each in (*ids.values(), "b1"):
-        run("result", each, "--timeout", "60", "--verbose")
+        run("result", each, "--timeout", str(HANG_SECONDS), "--verbose")
         run("show", each)
         run("show", each, "--json")
         run("tail", each)

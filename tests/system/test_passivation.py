@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from system.support.processes import HANG_SECONDS
+
 from stepwell import Client, Worker, flow, sleep, step, wait_for
 
 
@@ -35,16 +37,18 @@ def test_what_rests_leaves_memory_and_comes_back_when_it_is_addressed_or_due(
         for each in ("n1", "n2"):
             client.start("naps", {"seconds": 7}, each)
         with Worker([listens, naps], data=tmp_path, max_in_memory=1) as worker:
-            eventually(lambda: len(client.list(status="waiting")) == 12, "all wait")
+            eventually(
+                lambda: len(client.list("waiting")) + len(client.list("completed")) == 12, "all wait, or have napped"
+            )
             eventually(lambda: worker.shard.executions <= 1, "all but one left memory")
-            assert client.signal("e0", "word", "go").applied
-            assert client.result("e0", timeout=60) == "go"
-            assert client.result("n1", timeout=60) == "awake"
+            assert client.signal("e0", "word", "go", timeout=HANG_SECONDS).applied
+            assert client.result("e0", timeout=HANG_SECONDS) == "go"
+            assert client.result("n1", timeout=HANG_SECONDS) == "awake"
         with Worker([listens, naps], data=tmp_path) as worker:
             eventually(lambda: worker.shard.ready, "it owns partitions")
             for each in ids[1:]:
-                client.signal(each, "word", each)
-            assert [client.result(each, timeout=60) for each in ids[1:]] == ids[1:]
-            assert client.result("n2", timeout=60) == "awake"
+                client.signal(each, "word", each, timeout=HANG_SECONDS)
+            assert [client.result(each, timeout=HANG_SECONDS) for each in ids[1:]] == ids[1:]
+            assert client.result("n2", timeout=HANG_SECONDS) == "awake"
             eventually(lambda: worker.shard.executions == 0, "nobody is left in memory")
         assert client.dead_letters() == []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system.support.processes import HANG_SECONDS
 
 from benchmarks.peers.install import Environment, install
 from benchmarks.peers.measure import QUICK, recover, take_turn
@@ -34,7 +35,9 @@ FAKE = Peer(
     settings="none",
     recovery=Recovery("none", worker=("{python}", "{here}/flows.py", "recover"), ready=1, self_starting=True),
 )
-BRIEF = dataclasses.replace(QUICK, throughput_seconds=0.01, warm_up_seconds=0.0, recovery_flows=8, patience_seconds=60)
+BRIEF = dataclasses.replace(
+    QUICK, throughput_seconds=0.01, warm_up_seconds=0.0, recovery_flows=8, patience_seconds=HANG_SECONDS
+)
 
 
 @pytest.fixture
@@ -97,7 +100,7 @@ def test_an_interrupted_run_ends_its_servers_and_workers(
     eventually(lambda: len(tree(run.pid)) > 3, "server, worker and shards run")
     started = tree(run.pid)[1:]
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=60)
+    run.communicate(timeout=HANG_SECONDS)
     assert run.returncode == 130
     assert not [pid for pid in started if _lives(pid)]
     assert not list(tmp_path.glob("stepwell-peer-*"))

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import redis
 from system.support.servers import OldServer, Server
-from system.support.stage import Stage, WorkerProcess
+from system.support.stage import HANG_SECONDS, Stage, WorkerProcess
+from system.support.written import written
 
 from benchmarks.ports import free_port
 from stepwell import Client
@@ -24,7 +25,7 @@ PARTITIONS = 64
 RESETS = 20
 # A server that loads answers after each 1,024 commands.
 LOADED_KEYS = 100_000
-LOAD_MICROSECONDS = 300
+LOAD_MICROSECONDS = 600
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def held_up(served: Stage, worker: WorkerProcess) -> None:
 def end_well(stage: Stage, client: Client, worker: WorkerProcess, ids: list[str]) -> None:
     """All end, and each step ran once, as its first attempt."""
     for each in ids:
-        assert client.result(each, timeout=120) == [worker.shard, "after!"]
+        assert client.result(each, timeout=HANG_SECONDS) == [worker.shard, "after!"]
         steps = client.describe(each)["steps"]
         assert [len(step["attempts"]) for step in steps] == [1, 1]
         assert [step["interruptions"] for step in steps] == [0, 0]
@@ -82,6 +83,7 @@ def test_an_embedded_server_that_is_killed_is_started_again(stage: Stage) -> Non
             ids = hold_some(stage, client, life)
             with stage.server() as server:
                 pid = server.info("server")["process_id"]
+                stage.eventually(lambda server=server: written(server), "the server has written what it acknowledged")
             assert pid not in pids
             pids.add(pid)
             os.kill(pid, signal.SIGKILL)
@@ -129,7 +131,7 @@ def test_a_server_that_is_killed_and_restarted_is_found_again(served: Stage, ser
         served.eventually(lambda: in_trouble(worker), "the worker notices")
         server.start()
         end_well(served, client, worker, ids)
-        assert client.result("b1", timeout=60) == 5
+        assert client.result("b1", timeout=HANG_SECONDS) == 5
         assert served.journal.attempts("b1", "shaky") == [1, 2, 3, 4, 5]
         end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
     assert "Traceback" not in served.said
@@ -227,7 +229,7 @@ def test_a_server_that_is_still_loading_its_data_is_waited_for(
         admin.config_set("key-load-delay", 0)
         server.wait()
         end_well(served, client, worker, ids)
-        assert client.result("b1", timeout=60) == 5
+        assert client.result("b1", timeout=HANG_SECONDS) == 5
         assert served.journal.attempts("b1", "shaky") == [1, 2, 3, 4, 5]
         end_well(served, client, worker, [client.start("holding", {"gate": "go"}, "later")])
     assert worker.process.poll() is None
@@ -253,7 +255,7 @@ def test_scripts_that_are_forgotten_again_and_again_under_load_stop_nothing(serv
         ids = [client.start("chain", {"words": 5}, f"c{number}") for number in range(100)]
         while not all(client.describe(each)["status"] == "completed" for each in ids[-3:]):
             admin.script_flush()
-        assert [client.result(each, timeout=60) for each in ids] == [5] * 100
+        assert [client.result(each, timeout=HANG_SECONDS) for each in ids] == [5] * 100
         assert {(run.execution, run.path) for run in served.journal.runs()} == {
             (each, path) for each in ids for path in ("quick", "quick#2", "quick#3", "quick#4", "quick#5")
         }
@@ -282,7 +284,7 @@ def test_a_server_that_a_script_keeps_busy_holds_everything_up_and_costs_no_atte
         served.open("go")
         served.eventually(lambda: in_trouble(worker, 3), "the worker notices")
         admin.script_kill()
-        thread.join(60)
+        thread.join(HANG_SECONDS)
         end_well(served, client, worker, ids)
     assert "Traceback" not in worker.err
 

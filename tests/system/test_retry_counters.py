@@ -24,7 +24,6 @@ from tally.page import ACCEPTS, label_values, numbers_of
 from tally.rows import TOLD_BY_ROWS, lateness_of, tally_of
 
 from stepwell import Client, CommandRefused, ExecutionCancelled, ExecutionFailed
-from stepwell.core.ownership import owners
 from stepwell.metrics import instruments as i
 from stepwell.metrics.instruments import Instrument
 from stepwell.store.inbox import InboxStore
@@ -287,18 +286,7 @@ class KilledStorm(Storm):
 
     def __init__(self, stage: Stage, receiver: FateReceiver, client: Client, plan: Sequence[Planned]) -> None:
         super().__init__(stage, receiver, client, plan)
-        self.stage.eventually(self.settled, "both shards own their shares")
-
-    def holders(self) -> dict[int, str]:
-        """The shard that holds each partition."""
-        with self.stage.server() as server:
-            leases = {part.number: server.get(part.lease) for part in KEYS.parts}
-        return {partition: lease.decode().split("|")[0] for partition, lease in leases.items() if lease}
-
-    def settled(self) -> bool:
-        held = self.holders()
-        names = frozenset(held.values())
-        return len(names) == 2 and held == owners(KEYS.partitions, names)
+        self.stage.eventually(self.stage.settled, "both shards own their shares")
 
     def in_flight(self) -> set[Asked]:
         """Attempts that the receiver holds."""
@@ -328,7 +316,7 @@ class KilledStorm(Storm):
 
     def kill(self, shard: int, spoil: Callable[[int], None]) -> Counter[tuple[str, ...]]:
         """SIGKILL a shard; how many attempts were in flight there, by flow and step. Returns once they run again."""
-        owner = self.holders()
+        owner = self.stage.holders()
         cut = [asked for asked in self.in_flight() if owner[KEYS.partition_of(asked.execution)].endswith(f"/{shard}")]
         assert 0 < len(cut) < self.to_be_held(), "both shards have some"
         pid = self.worker.shards[shard]
@@ -375,7 +363,7 @@ def test_a_killed_shard_costs_no_count_but_those_of_attempts_in_flight_which_sho
         with Scraper(storm.worker):
             storm.start(plan)
             storm.wait_for_calm()
-            lost = sum(name.endswith("/0") for name in storm.holders().values())
+            lost = sum(name.endswith("/0") for name in stage.holders().values())
             cut = storm.kill(0, leave_be if box == "read" else spoil)
             storm.receiver.release("storm")
             storm.help_all()

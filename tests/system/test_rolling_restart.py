@@ -7,7 +7,7 @@ import signal
 from collections import defaultdict
 
 import pytest
-from system.support.stage import Stage, WorkerProcess
+from system.support.stage import HANG_SECONDS, Stage, WorkerProcess
 
 EXECUTIONS = 24
 SETTLED = 10  # steps that each execution gets to run between two restarts
@@ -55,7 +55,7 @@ def test_a_rolling_restart_fails_nothing_and_doubles_nothing(stage: Stage) -> No
             workers[place] = restarted(stage, workers[place])
             all_go_on(stage)
         stage.open("end")
-        ticks = {f"t{number}": client.result(f"t{number}", timeout=60) for number in range(EXECUTIONS)}
+        ticks = {f"t{number}": client.result(f"t{number}", timeout=HANG_SECONDS) for number in range(EXECUTIONS)}
         assert ticks == counted(stage), "each step ran once"
         for execution in ticks:
             shown = client.describe(execution)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from system.support.sentinels import Watched
-from system.support.stage import Stage, WorkerProcess
+from system.support.stage import HANG_SECONDS, Stage, WorkerProcess
 
 from stepwell import Client
 from stepwell.client import AsyncClient
@@ -21,7 +21,7 @@ SENTINEL_PASSWORD = "s3ntinel"
 def all_end(stage: Stage, client: Client, worker: WorkerProcess, ids: Iterable[str]) -> None:
     """All end as they should, under one key for each step."""
     for each in ids:
-        assert client.result(each, timeout=120) == [worker.shard, "after!"]
+        assert client.result(each, timeout=HANG_SECONDS) == [worker.shard, "after!"]
         for path in ("held", "quick"):
             assert len({run.key for run in stage.journal.runs(each, path)}) == 1
     assert client.dead_letters() == []
@@ -56,7 +56,7 @@ def test_a_primary_that_dies_is_replaced_under_load_and_nothing_is_lost(
 
     async def wait_for(each: str) -> object:
         async with AsyncClient(stage.url) as client:
-            return await client.result(each, timeout=120)
+            return await client.result(each, timeout=HANG_SECONDS)
 
     with stage.client() as client:
         ids = [client.start("holding", {"gate": "go"}, f"e{number}") for number in range(30)]
@@ -70,7 +70,7 @@ def test_a_primary_that_dies_is_replaced_under_load_and_nothing_is_lost(
         former.start(watched.primary.port)
         assert asyncio.run(wait_for(ids[0])) == [worker.shard, "after!"]
         all_end(stage, client, worker, ids)
-        assert [client.result(each, timeout=120) for each in bumpy] == [4] * 10
+        assert [client.result(each, timeout=HANG_SECONDS) for each in bumpy] == [4] * 10
         assert {line["id"] for line in client.list("completed", limit=1000)} == {*ids, *bumpy}
     assert "Traceback" not in worker.err
     assert worker.process.poll() is None

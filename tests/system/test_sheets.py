@@ -18,7 +18,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="m
 @needs_proc
 def test_what_500_killed_processes_had_counted_is_all_there_and_nothing_grows(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, str(STORM), str(tmp_path), "7", "500"], capture_output=True, text=True, timeout=300
+        [sys.executable, str(STORM), str(tmp_path), "7", "500"], capture_output=True, text=True, timeout=550
     )
     assert run.returncode == 0, run.stderr
     seen = json.loads(run.stdout)

@@ -14,7 +14,7 @@ from system.support.certificates import Authority
 from system.support.cluster import Cluster, binary
 from system.support.programs import Program, wait
 from system.support.sentinels import Tls, Watched
-from system.support.stage import Stage
+from system.support.stage import HANG_SECONDS, Stage
 
 from benchmarks.ports import free_port
 from stepwell.client import AsyncClient
@@ -86,7 +86,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path, processes: Any) -> G
 
 def refusal(url: str) -> str:
     """What a person is told who connects with this URL."""
-    with connect(url, socket_timeout=2, connect_timeout=2) as client:
+    with connect(url, socket_timeout=20, connect_timeout=20) as client:
         with pytest.raises((redis.RedisError, OSError)) as refused:
             client.ping()
         found = explain(refused.value, url)
@@ -139,13 +139,13 @@ def test_sentinels_and_the_servers_that_they_watch_are_used_by_tls(stage: Stage,
         stage.url = watched.url
         worker = stage.worker().ready()
         with stage.client() as client:
-            assert client.result(client.start("chain", {"words": 2}), timeout=60) == 2
+            assert client.result(client.start("chain", {"words": 2}), timeout=HANG_SECONDS) == 2
             watched.fail_over()
-            assert client.result(client.start("chain", {"words": 3}), timeout=60) == 3
+            assert client.result(client.start("chain", {"words": 3}), timeout=HANG_SECONDS) == 3
 
             async def chain() -> object:
                 async with AsyncClient(watched.url) as other:
-                    return await other.result(await other.start("chain", {"words": 4}), timeout=60)
+                    return await other.result(await other.start("chain", {"words": 4}), timeout=HANG_SECONDS)
 
             assert asyncio.run(chain()) == 4
         assert "Traceback" not in worker.err
@@ -181,7 +181,7 @@ def test_a_cluster_is_used_by_tls_and_with_a_password(stage: Stage, tls_cluster:
     stage.worker().ready()
     with stage.client() as client:
         ids = [client.start("chain", {"words": 2}) for _ in range(20)]
-        assert [client.result(each, timeout=60) for each in ids] == [2] * 20
+        assert [client.result(each, timeout=HANG_SECONDS) for each in ids] == [2] * 20
     with cluster.nodes[0].admin() as admin:
         ports = {
             each["laddr"].rpartition(":")[2] for each in admin.client_list() if each["name"].startswith("stepwell")

@@ -101,6 +101,7 @@ def terminal(served: Stage) -> Iterator[Terminal]:
 
 def test_what_it_shows_is_what_the_rows_say(served: Stage) -> None:
     worker = served.worker("--shards", "2").ready()
+    served.eventually(served.settled, "both shards hold their shares")
     with served.client() as client:
         for number in range(6):
             client.start("rester", {}, f"rest-{number}")
@@ -111,7 +112,13 @@ def test_what_it_shows_is_what_the_rows_say(served: Stage) -> None:
         for number in range(6):
             served.eventually(lambda n=number: client.describe(f"rest-{n}")["open"].get("resting"), "it backs off")
         seen = served.eventually(
-            lambda: (found := glance(served))["longest"] and found["slowest"] and found["rate"] and found, "it is told"
+            lambda: (
+                all((found := glance(served))[part] for part in ("longest", "slowest", "rate"))
+                and [shard["state"] for shard in found["shards"]] == ["active", "active"]
+                and sum(shard["partitions"] for shard in found["shards"]) == 64
+                and found
+            ),
+            "it is told",
         )
         rows = {each["id"]: client.describe(each["id"]) for each in client.list()}
     statuses = Counter(row["status"] for row in rows.values())

@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from system.support.collector import Collector
-from system.support.stage import Stage
+from system.support.stage import HANG_SECONDS, Stage
 
 TESTS = Path(__file__).resolve().parents[1]
 TRACED = Path(__file__).parent / "support" / "traced.py"
@@ -37,12 +37,13 @@ def test_spans_of_all_processes_of_an_execution_make_one_tree_also_over_a_kill(
         with tracer.start_as_current_span("caller") as caller:
             client.start("traced", {}, "x")
         stage.eventually((stage.gates / "began").exists, "the last step is at work")
-        stage.eventually(lambda: collector.named("while held", "step pay")[1:], "what was made before is exported")
+        for name in (*USERS, "while held", "step pay"):
+            stage.eventually(lambda name=name: collector.named(name), f"what was made before is exported: {name}")
         (stage.gates / "began").unlink()
         os.kill(worker.shard, signal.SIGKILL)
         stage.eventually((stage.gates / "began").exists, "it is at work again")
         stage.open("open")
-        assert client.result("x", timeout=60) == "done"
+        assert client.result("x", timeout=HANG_SECONDS) == "done"
         token = client.describe("x")["steps"][3]["token"]
     worker.signal(signal.SIGTERM)
     assert worker.finish() == 0
@@ -87,7 +88,7 @@ def test_spans_go_through_the_provider_that_a_module_of_flows_has_set_up(
         worker = stage.worker(flows=TRACED.with_name("traced_own.py")).ready()
         with stage.client() as client:
             client.start("traced", {}, "x")
-            assert client.result("x", timeout=60) == "done"
+            assert client.result("x", timeout=HANG_SECONDS) == "done"
         worker.signal(signal.SIGTERM)
         assert worker.finish() == 0
         whole = collector.named("execution traced")[0]

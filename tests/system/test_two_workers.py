@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import redis
-from system.support.stage import Stage, WorkerProcess
+from system.support.stage import HANG_SECONDS, Stage, WorkerProcess
 
 from stepwell import Client
 
@@ -18,7 +18,7 @@ def two_workers(stage: Stage, client: Client) -> tuple[WorkerProcess, WorkerProc
     first = stage.worker().ready()
     second = stage.worker().ready()
     stage.eventually(lambda: len(client.workers()) == 2, "both have a heartbeat")
-    stage.eventually(lambda: len(owners(stage)) == 2, "both hold partitions")
+    stage.eventually(stage.settled, "both hold what is for each of them, so that nothing is about to move")
     return first, second
 
 
@@ -35,12 +35,6 @@ def holding(stage: Stage, client: Client) -> tuple[WorkerProcess, WorkerProcess]
 def leases(server: redis.Redis) -> list[bytes]:
     """All leases, as they are written."""
     return [lease for lease in server.mget(list(server.scan_iter("*:lease")) or ["none"]) if lease]
-
-
-def owners(stage: Stage) -> set[str]:
-    """The workers that hold leases."""
-    with stage.server() as server:
-        return {lease.decode().split("|")[0] for lease in leases(server)}
 
 
 def held_by(stage: Stage, worker: WorkerProcess) -> int:
@@ -60,7 +54,7 @@ def test_both_work_and_no_step_runs_twice(stage: Stage) -> None:
         first, second = two_workers(stage, client)
         for number in range(40):
             client.start("chain", {}, f"c{number}")
-        assert [client.result(f"c{number}", timeout=60) for number in range(40)] == [3] * 40
+        assert [client.result(f"c{number}", timeout=HANG_SECONDS) for number in range(40)] == [3] * 40
         assert {run.pid for run in stage.journal.runs()} == {first.shard, second.shard}
         assert len(stage.journal.runs()) == len({(run.execution, run.path) for run in stage.journal.runs()})
         assert second.page("healthz")[0] == 200
@@ -75,7 +69,7 @@ def test_the_second_takes_over_at_once_when_the_first_is_killed(stage: Stage) ->
                 server.pexpire(lease, HOUR_MS, xx=True)  # so that nobody could wait for its end
         stage.ran("h1", "held", times=2)
         stage.open("go")
-        assert client.result("h1", timeout=60) == [second.shard, "after!"]
+        assert client.result("h1", timeout=HANG_SECONDS) == [second.shard, "after!"]
     assert stage.journal.attempts("h1", "held") == [1, 1]
 
 
@@ -88,8 +82,8 @@ def test_the_second_takes_over_when_the_first_is_drained(stage: Stage) -> None:
         stage.eventually(lambda: held_by(stage, first) == 1, "all is handed over but what runs")
         stage.open("go")
         assert first.finish() == 0
-        assert client.result("h1", timeout=60) == [first.shard, "after!"]
-        assert client.cancel("s1", timeout=60).applied
+        assert client.result("h1", timeout=HANG_SECONDS) == [first.shard, "after!"]
+        assert client.cancel("s1", timeout=HANG_SECONDS).applied
         assert [step["interruptions"] for step in client.describe("h1")["steps"]] == [0, 0]
     assert [run.pid for run in stage.journal.runs("h1")] == [first.shard, second.shard]
 
@@ -106,7 +100,7 @@ def test_a_zombie_writes_nothing_and_runs_nothing_twice(stage: Stage, lapse: str
                 server.delete(*server.scan_iter("*:lease"))
         stage.ran("h1", "held", times=2)
         stage.open(f"go-{second.shard}")
-        assert client.result("h1", timeout=60) == [second.shard, "after!"]
+        assert client.result("h1", timeout=HANG_SECONDS) == [second.shard, "after!"]
         row, runs = row_of(stage, "h1"), stage.journal.runs()
 
         stage.open(f"go-{first.shard}")
@@ -122,7 +116,7 @@ def test_a_zombie_writes_nothing_and_runs_nothing_twice(stage: Stage, lapse: str
         second.signal(signal.SIGTERM)
         assert second.finish() == 0
         client.start("chain", {}, "c1")
-        assert client.result("c1", timeout=60) == 3
+        assert client.result("c1", timeout=HANG_SECONDS) == 3
         assert row_of(stage, "h1") == row
         assert stage.journal.runs("h1") == runs
         assert {run.pid for run in stage.journal.runs("c1")} == {first.shard}, "it is needed"

@@ -13,7 +13,7 @@ import urllib.request
 from stepwell import FatalError, Retry, RetryAfter, StepTimeout, current_step, flow, http, step, wait_for
 
 QUICK = Retry(max_attempts=4, base=0.05)
-TIMEOUT_SECONDS = 2.0  # the receiver is told long before
+TIMEOUT_SECONDS = 5.0  # the receiver is told long before
 LATER_SECONDS = 0.3
 HANG_SECONDS = 60.0
 

@@ -11,7 +11,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
-from system.support.programs import Program, wait
+from system.support.programs import KEEPS_ALL_WHEN_KILLED, Program, wait
 
 from benchmarks.ports import free_port
 from stepwell.store.cluster import masters_of
@@ -49,7 +49,7 @@ class Node:
             "bind": "127.0.0.1",
             "dir": str(self.folder),
             "save": "",
-            "appendonly": "yes",
+            **KEEPS_ALL_WHEN_KILLED,
             "cluster-enabled": "yes",
             "cluster-node-timeout": "2000",
             "cluster-require-full-coverage": "no",

@@ -29,7 +29,7 @@ from stepwell import (
 )
 
 ASK_SECONDS = 600.0
-HURRY_SECONDS = 3.0
+HURRY_SECONDS = 6.0
 GATE_SECONDS = 0.01
 
 

@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+HANG_SECONDS = 150.0
+"""Only a hang takes so long, also where many others use the processors and the disk."""
 
-def eventually(check: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+
+def eventually(check: Callable[[], Any], what: str, seconds: float = HANG_SECONDS) -> Any:
     """Call `check` until it answers something true, and return that."""
     deadline = time.monotonic() + seconds
     while True:

@@ -23,7 +23,8 @@ from system.support.stage import HANG_SECONDS, Eventually, WorkerProcess
 from benchmarks.ports import free_port
 
 # Every scrape stores its time beside what it read, so that an answer tells which scrape it comes from.
-INTERVAL = "500ms"
+# A worker that has no processor to itself takes its time, and a page that comes too late is none.
+INTERVAL = "1s"
 JOB = "stepwell"
 
 Series = dict[frozenset[tuple[str, str]], float]
@@ -48,7 +49,7 @@ def promtool(*arguments: str | Path, given: str = "") -> subprocess.CompletedPro
 
 
 class Prometheus:
-    """One server with data of its own; it scrapes each worker twice a second."""
+    """One server with data of its own; it scrapes each worker once a second."""
 
     def __init__(self, processes: Any, folder: Path, eventually: Eventually) -> None:
         self._processes = processes
@@ -120,13 +121,27 @@ class Prometheus:
 
     def query(self, promql: str) -> Series:
         """What a query that answers an instant vector says now; NaN is left out, as nothing can be said of it."""
-        data = self._get("query", query=promql)
+        data = self._answer(promql)
         assert data["resultType"] in ("vector", "scalar"), data["resultType"]
         if data["resultType"] == "scalar":
             return {frozenset(): float(data["result"][1])}
         series = {_labels(each["metric"]): float(each["value"][1]) for each in data["result"]}
         assert len(series) == len(data["result"]), f"{promql}: several targets have the same series; sum them up"
         return {labels: value for labels, value in series.items() if not math.isnan(value)}
+
+    def _answer(self, promql: str) -> Any:
+        """What it says of a moment at which it had all targets' pages: where one came too late it knows nothing."""
+        found: list[Any] = []
+
+        def well() -> bool:
+            at = f"{time.time():.3f}"
+            asked = (f'min(up{{job="{JOB}"}}) == 1', promql, f'min(up{{job="{JOB}"}}) == 1')
+            before, answer, after = (self._get("query", query=query, time=at) for query in asked)
+            found.append(answer)
+            return bool(before["result"] and after["result"])
+
+        self._eventually(well, f"all targets are up, to ask for {promql}")
+        return found[-1]
 
     def value(self, promql: str) -> float:
         """What a query with one answer says now."""
@@ -167,7 +182,7 @@ class Prometheus:
     def _is_ready(self) -> bool:
         self._program.require_running()
         try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=HANG_SECONDS) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError):
             return False
@@ -175,7 +190,7 @@ class Prometheus:
     def _get(self, what: str, **parameters: str) -> Any:
         url = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
         try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
+            with urllib.request.urlopen(url, timeout=HANG_SECONDS) as answer:
                 data = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{parameters}: {error.read().decode()}") from error

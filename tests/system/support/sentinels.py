@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from system.support.cluster import binary
-from system.support.programs import Program, wait
+from system.support.programs import KEEPS_ALL_WHEN_KILLED, Program, wait
 
 from benchmarks.ports import free_port
 
@@ -61,7 +61,7 @@ class Member:
 
     def start(self, primary: int | None = None) -> None:
         """Start it and wait until it answers."""
-        settings = {"port": self.port, "bind": "127.0.0.1", "dir": self._folder, "save": "", "appendonly": "yes"}
+        settings = {"port": self.port, "bind": "127.0.0.1", "dir": self._folder, "save": "", **KEEPS_ALL_WHEN_KILLED}
         settings |= {"repl-diskless-sync-delay": 0, "repl-diskless-load": "on-empty-db"}
         if self._password:
             settings |= {"requirepass": self._password, "masterauth": self._password}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from system.support.programs import Program, wait
+from system.support.programs import KEEPS_ALL_WHEN_KILLED, Program, wait
 
 from benchmarks.ports import free_port
 from stepwell.store.connect import connect
@@ -45,7 +45,7 @@ class Server:
             "bind": "127.0.0.1",
             "dir": self._folder,
             "save": "",
-            "appendonly": "yes",
+            **KEEPS_ALL_WHEN_KILLED,
             "enable-debug-command": "no",
         }
         if self._password:
@@ -55,7 +55,7 @@ class Server:
         self.program = Program([server_binary(), *options], self._folder / "log", self._processes.start)
 
     def kill(self) -> None:
-        """`kill -9`, and wait for its end."""
+        """`kill -9`, and wait for its end. It loses nothing, unless it was started with another `appendfsync`."""
         self.program.kill()
 
     def admin(self) -> redis.Redis:

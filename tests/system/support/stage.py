@@ -17,16 +17,19 @@ from typing import Any, Protocol
 
 import redis
 from system.support.journal import Journal
+from system.support.processes import HANG_SECONDS, eventually
 
 from stepwell import Client
+from stepwell.client import CommandResult
+from stepwell.core.ownership import owners
 from stepwell.store.connect import connect
 from stepwell.store.embedded import EmbeddedServer
 from stepwell.store.keys import Keys
 
 SUPPORT = Path(__file__).resolve().parent
 SUBJECT = SUPPORT / "subject.py"
-HANG_SECONDS = 60.0
 KEYS = Keys()
+TAIL_CHARACTERS = 5000
 
 
 class Eventually(Protocol):
@@ -40,6 +43,7 @@ class WorkerProcess:
 
     def __init__(self, process: subprocess.Popen[str], out: Path, err: Path, eventually: Eventually) -> None:
         self.process = process
+        self._may_end = False
         self.pid = process.pid
         self._out = out
         self._err = err
@@ -77,11 +81,16 @@ class WorkerProcess:
         for pid in (self.pid, *self.shards.values()):
             os.kill(pid, signal.SIGCONT)
 
+    def require_running(self) -> None:
+        """Fail, with what it has said, if it has ended though nobody has told it to."""
+        code = self.process.poll()
+        assert code is None or self._may_end, f"worker {self.pid} ended with {code}:\n{self.err[-TAIL_CHARACTERS:]}"
+
     def ready(self) -> WorkerProcess:
         """Wait until it has said that it runs."""
 
         def announced() -> bool:
-            assert self.process.poll() is None, f"the worker ended with {self.process.returncode}:\n{self.err}"
+            self.require_running()
             return self.out.startswith(("stepwell: running", "stepwell: standing by", '{"running": '))
 
         self._eventually(announced, f"worker {self.pid} is ready")
@@ -92,11 +101,13 @@ class WorkerProcess:
         self._eventually(lambda: words in self.err, f"worker {self.pid} says {words!r}")
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send it a signal, by which it may end."""
+        self._may_end = True
         self.process.send_signal(number)
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end."""
+        self._may_end = True
         self.process.kill()
         self.process.wait(HANG_SECONDS)
         for pid in self.shards.values():
@@ -109,13 +120,14 @@ class WorkerProcess:
 
     def finish(self) -> int:
         """Wait for its end; its exit code."""
+        self._may_end = True
         return self.process.wait(HANG_SECONDS)
 
     def page(self, path: str) -> tuple[int, str]:
         """Status and text of a page that it serves."""
         found = re.search(r"metrics\W+http://localhost:(\d+)/metrics", self.out)
         assert found, self.out
-        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/{path}", timeout=HANG_SECONDS) as answer:
             return answer.status, answer.read().decode()
 
     def metric(self, name: str, **labels: str) -> float:
@@ -128,14 +140,35 @@ class WorkerProcess:
                 total += float(value)
         return total
 
+    def counts(self, name: str, value: float, **labels: str) -> None:
+        """Wait until a metric is that: it is told right after what it tells of, which may be known elsewhere before."""
+        self._eventually(lambda: self.metric(name, **labels) == value, f"{name} {labels} is {value:g}")
+
+
+class PatientClient(Client):
+    """Waits for the answers to its commands as long as tests do."""
+
+    def retry(self, execution_id: str, timeout: float | None = HANG_SECONDS) -> CommandResult:
+        """As a client does."""
+        return super().retry(execution_id, timeout)
+
+    def cancel(self, execution_id: str, timeout: float | None = HANG_SECONDS) -> CommandResult:
+        """As a client does."""
+        return super().cancel(execution_id, timeout)
+
+    def signal(
+        self, execution_id: str, name: str, payload: object = None, timeout: float | None = HANG_SECONDS
+    ) -> CommandResult:
+        """As a client does."""
+        return super().signal(execution_id, name, payload, timeout)
+
 
 class Stage:
     """One test's data, workers, commands, gates and journal. `url` is a server's; without one it is embedded."""
 
-    def __init__(self, processes: Any, folder: Path, eventually: Eventually, url: str | None = None) -> None:
+    def __init__(self, processes: Any, folder: Path, url: str | None = None) -> None:
         self._processes = processes
         self._folder = folder
-        self.eventually = eventually
         self.url = url
         self.data = folder / "data"
         self.gates = folder / "gates"
@@ -145,11 +178,23 @@ class Stage:
         self._count = 0
         self._counting = threading.Lock()
 
+    def eventually(self, check: Callable[[], Any], what: str, seconds: float = HANG_SECONDS) -> Any:
+        """Call `check` until its answer is true, and return that. Workers must live meanwhile, unless told to end."""
+
+        def answer() -> Any:
+            found = check()
+            if not found:
+                for worker in self._workers:
+                    worker.require_running()
+            return found
+
+        return eventually(answer, what, seconds)
+
     def beside(self, name: str) -> Stage:
         """Another stage on the same data, with its own journal and gates."""
         folder = self._folder / name
         folder.mkdir()
-        made = Stage(self._processes, folder, self.eventually, self.url)
+        made = Stage(self._processes, folder, self.url)
         made.data = self.data
         return made
 
@@ -210,13 +255,24 @@ class Stage:
 
     def client(self) -> Client:
         """A client of these data."""
-        return Client(data_dir=self.data) if self.url is None else Client(self.url)
+        return PatientClient(data_dir=self.data) if self.url is None else PatientClient(self.url)
 
     def server(self) -> redis.Redis:
         """A connection to the server in use."""
         if self.url is not None:
             return connect(self.url)
         return connect(f"unix://{json.loads((self.data / 'server.json').read_text())['socket']}")
+
+    def holders(self) -> dict[int, str]:
+        """The shard that holds each partition."""
+        with self.server() as server:
+            leases = {part.number: server.get(part.lease) for part in KEYS.parts}
+        return {partition: lease.decode().split("|")[0] for partition, lease in leases.items() if lease}
+
+    def settled(self) -> bool:
+        """Whether two shards hold what is for each of them, so that nothing is about to move."""
+        held = self.holders()
+        return len(set(held.values())) == 2 and held == owners(KEYS.partitions, frozenset(held.values()))
 
     def rows(self, executions: Iterable[str]) -> dict[str, dict[str, bytes]]:
         """What Redis holds of them."""

@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 
 import redis
 from system.support.effects import EffectReceiver
+from system.support.processes import HANG_SECONDS, eventually
 from system.support.stage import KEYS, SUPPORT, Stage, WorkerProcess
 from system.support.stormy import STEP_SECONDS, STEPS
 
-from stepwell.core.errors import StoreError
+from stepwell import Client
+from stepwell.core.errors import StoreError, UnknownExecution
 from stepwell.store.link import Link
 from stepwell.store.scripts import Scripts
 
@@ -27,7 +29,7 @@ FLOWS = SUPPORT / "stormy.py"
 # Past the lease of 10 s, so that others have taken over when it wakes up.
 FROZEN_SECONDS = 11.5
 SHORT_SECONDS = 15.0
-CALM_SECONDS = 240.0
+CALM_SECONDS = 400.0
 # What is recorded and when a body began are told by two clocks of one host.
 CLOCKS_MS = 250.0
 SHARDS = 2
@@ -151,7 +153,22 @@ class Storm:
                     self._start(range(self.executions))
                 return len(persist(lambda: client.list("completed", limit=2 * self.executions))) >= self.executions
 
-            self.stage.eventually(all_ended, f"all have completed after {self.done}", CALM_SECONDS)
+            try:
+                eventually(all_ended, f"all have completed after {self.done}", CALM_SECONDS)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{self._unfinished(client)}") from error
+
+    def _unfinished(self, client: Client) -> str:
+        """What is known of each that has not completed."""
+        completed = {each["id"] for each in client.list("completed", limit=2 * self.executions)}
+        told = []
+        for name in (f"v{number}" for number in range(self.executions)):
+            if name not in completed:
+                try:
+                    told.append(str(client.describe(name)))
+                except UnknownExecution as error:
+                    told.append(str(error))
+        return "\n".join(told)
 
     # Work.
 
@@ -209,7 +226,7 @@ class Storm:
             def empty() -> bool:
                 return not any(link.call(asked))
 
-            self.stage.eventually(lambda: persist(empty), f"all inboxes are empty; {told}")
+            eventually(lambda: persist(empty), f"all inboxes are empty; {told}")
 
 
 def plan_of(chance: random.Random, seconds: float) -> list[tuple[float, str]]:
@@ -253,7 +270,7 @@ def send(pid: int, number: signal.Signals) -> None:
         return
 
 
-def persist(act: Callable[[], T], seconds: float = 60.0) -> T:
+def persist(act: Callable[[], T], seconds: float = HANG_SECONDS) -> T:
     """Do it as soon as the server is there again."""
     deadline = time.monotonic() + seconds
     while True:
