@@ -19,7 +19,9 @@ from stepwell.metrics.instruments import INSTRUMENTS
 __all__ = ["SOURCE", "Picture", "Row", "bars", "lines", "number", "spread", "tabular"]
 
 SOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
-_EXEMPLARS: Final = tuple(each.full_name for each in INSTRUMENTS if each.exemplars)
+_EXEMPLARS: Final = tuple(
+    f"{each.full_name}_bucket" if each.bounds else each.full_name for each in INSTRUMENTS if each.exemplars
+)
 
 Picture: TypeAlias = Builder[models.Panel]
 _Panel = TypeVar("_Panel", bargauge.Panel, heatmap.Panel, stat.Panel, table.Panel, timeseries.Panel)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Query", "by", "in_time_shown", "quantiles", "recent", "written_out"]
+__all__ = ["Query", "by", "in_time_shown", "mean_of_the_longest", "quantiles", "recent", "written_out"]
 
 _WORKER: Final = 'job=~"$job", instance=~"$instance"'
 _PLACES: Final = (("WORKER", _WORKER), ("FLOW", f'{_WORKER}, flow=~"$flow"'))
@@ -53,6 +53,12 @@ def in_time_shown(name: str, of: str, by: str = "") -> str:
         f" and on (job, instance) ({_STARTED} offset $__range or {_STARTED} > time() - $__range_s)"
         f" or increase({series}[$__range]))"
     )
+
+
+def mean_of_the_longest(name: str, by: str) -> Query:
+    """Averages of a histogram's values, the ten greatest. Quantiles of so many histograms cost twelve times as much."""
+    total, count = (f"sum by ({by}) (rate({name}_{part}{{FLOW}}[$__rate_interval]))" for part in ("sum", "count"))
+    return Query(f"topk(10, {total} / {count} > 0)", " ".join(f"{{{{{label}}}}}" for label in by.split(", ")))
 
 
 def quantiles(name: str, of: str, by: str = "") -> tuple[Query, ...]:

@@ -14,14 +14,13 @@ RETRIES: Final = Row(
     (
         lines(
             "Backing off, by flow",
-            "Executions of which a step waits for its next attempt.",
-            Query("sum by (flow) (stepwell_executions_backing_off{FLOW})", "{{flow}}"),
-            stacked=True,
+            "Executions of which a step waits for its next attempt: the ten flows with most.",
+            Query("topk(10, sum by (flow) (stepwell_executions_backing_off{FLOW}))", "{{flow}}"),
         ),
         bars(
             "Next retry, by flow",
-            "Seconds until it is due. Below 0: it is overdue.",
-            Query("min by (flow) (stepwell_retry_next_due_timestamp_seconds{FLOW}) - time()", "{{flow}}"),
+            "Until it is due, the ten flows that are next. Below 0: it is overdue.",
+            Query("bottomk(10, min by (flow) (stepwell_retry_next_due_timestamp_seconds{FLOW}) - time())", "{{flow}}"),
             "s",
             when_empty="none waits",
         ),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from stepwell.metrics.dashboards.pictures import Row, lines
-from stepwell.metrics.dashboards.queries import Query, by, quantiles
+from stepwell.metrics.dashboards.pictures import Row, lines, spread, tabular
+from stepwell.metrics.dashboards.queries import Query, by, mean_of_the_longest, quantiles
 
 __all__ = ["WORK"]
 
@@ -21,13 +21,26 @@ WORK: Final = Row(
         ),
         lines(
             "How long steps take",
-            "The ten slowest: 99% of the attempts took no longer.",
+            "On average, the ten that take longest.",
+            mean_of_the_longest("stepwell_step_duration_seconds", "flow, step"),
+            unit="s",
+        ),
+        spread(
+            "How long bodies run",
+            "How many attempts took how long. Diamonds are executions: `stepwell show ID`.",
+            Query("sum by (le) (increase(stepwell_step_duration_seconds_bucket{FLOW}[$__rate_interval]))", "{{le}}"),
+            "s",
+        ),
+        tabular(
+            "Slowest steps",
+            "99% of the attempts took no longer, in the time shown; the bound of a bucket, or between two.",
             Query(
                 "topk(10, histogram_quantile(0.99, sum by (flow, step, le)"
-                " (rate(stepwell_step_duration_seconds_bucket{FLOW}[$__rate_interval]))))",
-                "{{flow}} {{step}}",
+                " (increase(stepwell_step_duration_seconds_bucket{FLOW}[$__range]))) > 0)",
+                "99% within",
+                "s",
             ),
-            unit="s",
+            when_empty="none ran",
         ),
         lines(
             "How long attempts wait for room",
@@ -55,13 +68,17 @@ WORK: Final = Row(
         ),
         lines(
             "How long executions take",
-            "From begin to end, by flow: half of them took no longer.",
-            Query(
-                "histogram_quantile(0.5, sum by (flow, le)"
-                " (rate(stepwell_execution_duration_seconds_bucket{FLOW}[$__rate_interval])))",
-                "{{flow}}",
-            ),
+            "From begin to end, on average: the ten flows that take longest.",
+            mean_of_the_longest("stepwell_execution_duration_seconds", "flow"),
             unit="s",
+        ),
+        spread(
+            "How long executions took",
+            "How many took how long. Diamonds are executions: `stepwell show ID`.",
+            Query(
+                "sum by (le) (increase(stepwell_execution_duration_seconds_bucket{FLOW}[$__rate_interval]))", "{{le}}"
+            ),
+            "s",
         ),
         lines(
             "How long executions are queued",
