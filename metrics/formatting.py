@@ -18,16 +18,22 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
 from stepwell.core.messages import message_of
-from stepwell.core.redact import redact, redact_secrets, spellings
+from stepwell.core.redact import Secrets, redact
 from stepwell.flow.context import running_step
 
 __all__ = ["JsonFormatter", "KeyValueFormatter", "utc_ms"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_BARE = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f]+")
-# What would break the line or steer a terminal; a tab and a newline keep their usual escapes.
+# What would break a line or steer a terminal: controls, separators of lines, and what turns the direction of writing.
+_WIDE = (0x2028, 0x2029, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_BARE = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f" + "".join(map(chr, _WIDE)) + "]+")
+# A tab and a newline keep their usual escapes.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {9: "\\t", 10: "\\n", 13: "\\r"}
-_CONTROL |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
+_CONTROL |= {code: f"\\u{code:04x}" for code in _WIDE}
+# JSON itself escapes the controls of ASCII, all but the last one.
+_JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_WIDE)}
+_MARGIN = "  "
+"""Before each line of a traceback: what it shows can't be taken for a line of the log."""
 
 
 def utc_ms(milliseconds: int) -> str:
@@ -49,20 +55,27 @@ class _Redacting(logging.Formatter):
     def __init__(self, secrets: Collection[str] = (), fields: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self.always = dict(fields or {})
-        self.secrets = tuple(secrets)
-        self._secrets = frozenset(spelling for secret in secrets for spelling in spellings(secret))
+        self._secrets = Secrets(secrets)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What is never shown."""
+        return self._secrets.values
 
     def formatException(self, ei: object) -> str:
-        """The traceback of `record.exc_info`, redacted."""
+        """The traceback of `record.exc_info`, redacted; as it stands, with whatever its messages hold."""
         if not isinstance(ei, tuple) or ei[1] is None:
             return ""
-        return self.clean("".join(traceback.format_exception(ei[1])).rstrip("\n"))
+        try:
+            lines = traceback.format_exception(ei[1])
+        except Exception as error:
+            lines = [f"{type(ei[1]).__name__} (its traceback can't be shown: {type(error).__name__})"]
+        return self.clean("".join(lines).rstrip("\n"))
 
     def clean(self, text: str) -> str:
         """The text without credentials; lone surrogates, which no stream could write, are replaced."""
         text = text.encode("utf-8", "replace").decode("utf-8")
-        text = redact(text)
-        return redact_secrets(text, self._secrets) if self._secrets else text
+        return self._secrets.hide(redact(text))
 
     def message(self, record: logging.LogRecord) -> str:
         """The record's message, also if its arguments don't fit it."""
@@ -94,15 +107,15 @@ class _Redacting(logging.Formatter):
 
 
 class KeyValueFormatter(_Redacting):
-    """For people: `time LEVEL message key=value ...`, the traceback on the lines below."""
+    """For people: `time LEVEL message key=value ...`, the traceback on the lines below, which begin with a margin."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; control characters are escaped, so that no text can forge a second one."""
-        parts = [_time(record), f"{record.levelname:<7}", self.message(record).translate(_CONTROL)]
+        """One line; control characters are escaped, so that no text can forge a second one, in a traceback neither."""
+        parts = [_time(record), f"{record.levelname:<7}".translate(_CONTROL), self.message(record).translate(_CONTROL)]
         parts += [f"{_quoted(name)}={_quoted(value)}" for name, value in self.fields(record).items()]
-        line = " ".join(parts)
-        trace = self.trace(record)
-        return f"{line}\n{trace}" if trace else line
+        below = self.trace(record)
+        lines = [_MARGIN + line.translate(_CONTROL) for line in below.split("\n")] if below else []
+        return "\n".join([" ".join(parts), *lines])
 
 
 class JsonFormatter(_Redacting):
@@ -112,8 +125,8 @@ class JsonFormatter(_Redacting):
         """One line; a field that has the name of a standard member is kept as `field.<name>`."""
         line: dict[str, object] = {
             "time": _time(record),
-            "level": record.levelname,
-            "logger": record.name,
+            "level": self.clean(record.levelname),
+            "logger": self.clean(record.name),
             "message": self.message(record),
         }
         trace = self.trace(record)
@@ -121,7 +134,7 @@ class JsonFormatter(_Redacting):
             line["traceback"] = trace
         for name, value in self.fields(record).items():
             line[f"field.{name}" if name in line else name] = value
-        return json_format.dumps(line, ensure_ascii=False, allow_nan=False)
+        return json_format.dumps(line, ensure_ascii=False, allow_nan=False).translate(_JSON_CONTROL)
 
 
 def _time(record: logging.LogRecord) -> str:

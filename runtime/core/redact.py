@@ -1,19 +1,20 @@
 """Keep credentials out of messages, logs and command output.
 
 `redact` hides what stands in URLs inside any text, and what `hide_secrets` was told; `redact_url` hides more of a text
-that is meant to be one address (also a malformed one), `redact_secrets` hides values that are known to be secret.
+that is meant to be one address (also a malformed one), `Secrets` hides values that are known to be secret.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+import threading
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from stepwell.core.errors import UsageError
 
-__all__ = ["declared_secrets", "hide_secrets", "redact", "redact_secrets", "redact_url", "spellings"]
+__all__ = ["Secrets", "declared_secrets", "hide_secrets", "redact", "redact_url"]
 
 HIDDEN = "***"
 
@@ -27,8 +28,34 @@ _QUERY = re.compile(_SECRET_NAME + r"[^\s\"'<>&;#]*", re.IGNORECASE)
 _QUERY_OF_ADDRESS = re.compile(_SECRET_NAME + r"[^&]*", re.IGNORECASE)
 
 
+class Secrets:
+    """Values to hide, in all their spellings. Each text that is written is searched for all of them: they are put in
+    order when they are named, the longer ones first, so that one which contains another leaves no remainder. Threads
+    may share it."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self.values: tuple[str, ...] = ()
+        self._spellings: tuple[str, ...] = ()
+        self._lock = threading.Lock()
+        for value in values:
+            self.add(value)
+
+    def add(self, value: str) -> None:
+        """Hide this one, too; an empty one is ignored."""
+        with self._lock:
+            if value and value not in self.values:
+                self._spellings = tuple(sorted({*self._spellings, *_spellings_of(value)}, key=len, reverse=True))
+                self.values = (*self.values, value)
+
+    def hide(self, text: str) -> str:
+        """The text with `***` for each of them."""
+        for spelling in self._spellings:
+            text = text.replace(spelling, HIDDEN)
+        return text
+
+
 # Of the process, as its environment is: whoever writes a text has no other way to know them.
-_declared: dict[str, frozenset[str]] = {}
+_declared = Secrets()
 SECRET_CHARS_MIN = 4
 
 
@@ -42,16 +69,15 @@ def hide_secrets(*values: str) -> None:
     for value in values:
         if value and len(value) < SECRET_CHARS_MIN:
             raise UsageError(f"a secret of fewer than {SECRET_CHARS_MIN} characters can't be hidden")
-        if value:
-            _declared[value] = spellings(value)
+        _declared.add(value)
 
 
 def declared_secrets() -> list[str]:
     """What `hide_secrets` was told."""
-    return list(_declared)
+    return list(_declared.values)
 
 
-def spellings(secret: str) -> frozenset[str]:
+def _spellings_of(secret: str) -> frozenset[str]:
     """The secret as text, and as it looks inside a repr, a JSON string or a URL."""
     found = {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret)}
     return frozenset(found | {json.dumps(secret, ensure_ascii=False)[1:-1]})
@@ -60,8 +86,7 @@ def spellings(secret: str) -> frozenset[str]:
 def redact(text: str) -> str:
     """Return `text` with the userinfo and the password-like query parts of every URL in it replaced by `***`, and so
     each declared secret."""
-    if _declared:
-        text = redact_secrets(text, frozenset().union(*_declared.copy().values()))
+    text = _declared.hide(text)
     if "://" not in text:
         return text
     if "@" in text:
@@ -77,13 +102,3 @@ def redact_url(url: str) -> str:
         scheme, sep, _ = before.partition("://")
         url = f"{scheme}://:{HIDDEN}@{after}" if sep else f":{HIDDEN}@{after}"
     return _QUERY_OF_ADDRESS.sub(rf"\1{HIDDEN}", url)
-
-
-def redact_secrets(text: str, secrets: Collection[str]) -> str:
-    """Return `text` with every occurrence of each secret replaced by `***`; empty secrets are ignored.
-
-    Longer secrets go first, so that one which contains another leaves no remainder.
-    """
-    for secret in sorted((s for s in secrets if s), key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    return text

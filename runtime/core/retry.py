@@ -32,7 +32,8 @@ class Retry:
         jitter: share of the floor that is added at most, spread evenly (0 = none).
         retry_after_max: seconds that a `RetryAfter` may ask for at most.
         give_up_on: exception classes that end the step at once.
-        retry_on: exception classes that are tried again; any other ends the step at once.
+        retry_on: exception classes that are tried again; any other `Exception` ends the step at once. What is none, as
+            `SystemExit` or `CancelledError`, is tried again like these.
 
     Raises:
         DefinitionError: a value is out of range, or 1 < factor < 1 + jitter (delays could shrink).

@@ -25,7 +25,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 
 from stepwell.core.errors import StoreError, StoreUnfit, StoreUnreachable
-from stepwell.core.redact import redact, redact_secrets, redact_url
+from stepwell.core.redact import Secrets, redact, redact_url
 from stepwell.store.async_cluster import AsyncStoreClient, new_async_pool
 from stepwell.store.cluster import StoreClient, masters_of, new_pool
 from stepwell.store.nodes import seed_of
@@ -124,7 +124,7 @@ def explain(error: BaseException, url: str) -> StoreError:
     while type(error) is rx.ConnectionError and isinstance(error.__cause__, rx.RedisError):
         error = error.__cause__
     where = f"Redis at {redact_url(url)}"
-    detail = redact_secrets(redact(" ".join(str(error).split())), _secrets(url)).rstrip(".")
+    detail = Secrets(_secrets(url)).hide(redact(" ".join(str(error).split()))).rstrip(".")
     found = _refusal(error, where, detail) or _broken_link(error, where, detail)
     return found or StoreError(f"{where} answered with an error: {detail or type(error).__name__}")
 

@@ -24,7 +24,7 @@ from stepwell.client.starting import misfits, prepare, served_by
 from stepwell.core.errors import DefinitionError, StepwellError, StoreUnreachable, UsageError
 from stepwell.core.formats import entry_format, row_format
 from stepwell.core.ownership import Roster
-from stepwell.core.redact import redact, redact_secrets, redact_url
+from stepwell.core.redact import Secrets, redact, redact_url
 from stepwell.core.retry import Retry
 from stepwell.http.answer import problem, response_of
 from stepwell.store import replies, requests
@@ -117,7 +117,7 @@ def test_a_url_is_taken_apart_or_refused_without_its_password(url: str) -> None:
 @fuzz(200)
 @given(st.text(max_size=60), st.lists(st.text(min_size=1, max_size=5), max_size=3))
 def test_whatever_is_redacted_holds_no_secret(text: str, secrets: list[str]) -> None:
-    shown = redact_secrets(text, secrets)
+    shown = Secrets(secrets).hide(text)
     assert all(
         secret not in shown.replace("***", "\x00") for secret in secrets if "*" not in secret and "\x00" not in secret
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepwell.core.redact import redact, redact_secrets, redact_url
+from stepwell.core.redact import Secrets, redact, redact_url
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_password_with_a_space_is_hidden_whole_in_an_address() -> None:
 
 
 def test_known_secrets_are_hidden_everywhere_the_longest_first() -> None:
-    assert redact_secrets("key abcdef, also abc", {"abc", "abcdef", ""}) == "key ***, also ***"
+    assert Secrets(["abc", "abcdef", ""]).hide("key abcdef, also abc") == "key ***, also ***"

@@ -150,7 +150,7 @@ def test_what_a_body_raises_is_judged_by_its_policy(
 def test_what_was_declared_secret_in_the_shard_is_in_no_error_of_a_process_that_never_loads_that_module(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, lane: bool
 ) -> None:
-    monkeypatch.setattr(redact, "_declared", {})
+    monkeypatch.setattr(redact, "_declared", redact.Secrets())
     redact.hide_secrets("s3cr3t-of-main")
     erred = stage.outcome(isolated.fail_saying, "no to s3cr3t-of-main", lane=lane)
     assert (erred.error.type, erred.error.message) == ("ValueError", "no to ***")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -116,3 +117,13 @@ def value(scrapes: Scrapes) -> Callable[..., float | None]:
         return scrapes.value(f"{PREFIX}{name}", **labels)
 
     return read
+
+
+@pytest.fixture
+def quiet_root() -> Iterator[None]:
+    """Gives the root logger back as it was."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers

@@ -6,7 +6,6 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 from stepwell.core import events
 from stepwell.core import redact as redact_module
 from stepwell.core.errors import UsageError
-from stepwell.core.redact import hide_secrets, redact
+from stepwell.core.redact import Secrets, hide_secrets, redact
 from stepwell.flow.context import StepContext, running_step
 from stepwell.metrics import logs
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
@@ -27,16 +26,6 @@ from stepwell.metrics.logs import LogSubscriber, setup_logging
 from stepwell.metrics.telling import FIELDS, LEVELS, said
 
 SECRET = 'hunter"2\\é'
-
-
-@pytest.fixture
-def quiet_root() -> Iterator[None]:
-    """Gives the root logger back as it was."""
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
-    yield
-    root.setLevel(level)
-    root.handlers[:] = handlers
 
 
 def record(message: str, *args: object, fields: dict[str, object] | None = None, **more: Any) -> logging.LogRecord:
@@ -332,7 +321,7 @@ def test_any_logger_within_a_step_says_where_it_is(quiet_root: None) -> None:
 def test_declared_secrets_are_in_no_line_however_they_are_spelt(
     quiet_root: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redact_module, "_declared", {})
+    monkeypatch.setattr(redact_module, "_declared", Secrets())
     hide_secrets(SECRET, "", "s3cr3t!")
     for as_json in (False, True):
         stream = io.StringIO()
@@ -352,7 +341,7 @@ def test_declared_secrets_are_in_no_line_however_they_are_spelt(
 def test_of_secrets_that_hold_each_other_nothing_is_left(
     monkeypatch: pytest.MonkeyPatch, secrets: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(redact_module, "_declared", {})
+    monkeypatch.setattr(redact_module, "_declared", Secrets())
     hide_secrets(*secrets)
     assert redact("a tok_live_9f8e b tok_live c e_9f8e7d") == "a *** b *** c ***"
 
