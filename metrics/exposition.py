@@ -1,7 +1,8 @@
 """`/metrics`, `/healthz` and `/readyz` over HTTP, on a daemon thread of its own.
 
 It listens on all interfaces unless told otherwise, since whoever scrapes or probes usually runs elsewhere. The pages
-show names of flows and steps, never inputs, results or ids; nothing can be changed through them.
+show names of flows and steps, and ids of executions and traces in exemplars (OpenMetrics), never inputs, results or
+messages; nothing can be changed through them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import errno
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -22,6 +23,7 @@ from stepwell.metrics.scraping import Answer, Scrapes
 __all__ = ["Exposition", "no_problem"]
 
 PLAIN = "text/plain; charset=utf-8"
+METRICS = "/metrics"
 CLIENT_SECONDS = 5.0  # a client that is slower than this is hung up on
 _POLL_SECONDS = 0.2
 _logger = logging.getLogger("stepwell.metrics")
@@ -44,7 +46,8 @@ class Exposition:
         ready: probe behind `/readyz`: does it take work (store connected, leases held)?
         port: TCP port; 0 takes any free one.
         otherwise: the port where that one is taken; None: then it can't start.
-        host: address to listen on; the default is all IPv4 interfaces, `127.0.0.1` keeps it to this machine.
+        host: address or name to listen on; the default is all IPv4 interfaces, `::` all of IPv6 and IPv4,
+            `127.0.0.1` or `::1` keeps it to this machine.
     """
 
     def __init__(
@@ -68,6 +71,12 @@ class Exposition:
         """The port it is bound to; the asked one before `start`."""
         return self._address[1] if self._server is None else int(self._server.server_address[1])
 
+    @property
+    def url(self) -> str:
+        """How it is reached from this machine."""
+        host = "localhost" if self._address[0] in ("0.0.0.0", "::", "") else self._address[0]
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
     def start(self) -> None:
         """Bind and serve.
 
@@ -80,7 +89,7 @@ class Exposition:
         except (OSError, OverflowError) as error:
             raise UsageError(
                 f"the metrics endpoint can't listen on {host} port {port}: {message_of(error)};"
-                " choose another with --metrics-port (0 takes any free one)"
+                " choose another with --metrics-port (0 takes any free one) or --metrics-host"
             ) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_SECONDS,), name="stepwell-metrics", daemon=True
@@ -88,12 +97,13 @@ class Exposition:
         self._thread.start()
 
     def _listening(self, host: str, port: int) -> _Server:
+        family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         try:
-            return _Server((host, port), self._pages)
+            return _Server(family, (host, port), self._pages)
         except OSError as error:
             if self._otherwise is None or error.errno != errno.EADDRINUSE:
                 raise
-        server = _Server((host, self._otherwise), self._pages)
+        server = _Server(family, (host, self._otherwise), self._pages)
         _logger.warning(
             "port %d is taken: metrics are served on port %d (choose one by --metrics-port)",
             port,
@@ -122,7 +132,7 @@ class _Pages:
 
     def answer(self, path: str, accept: str, accept_encoding: str) -> tuple[HTTPStatus, Answer]:
         """The page at `path`; the others are headers of the request."""
-        if path == "/metrics":
+        if path == METRICS:
             return self._page(accept, accept_encoding)
         probe = self._probes.get(path)
         if probe is not None:
@@ -151,9 +161,9 @@ def _ask(probe: Probe) -> str:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], pages: _Pages) -> None:
+    def __init__(self, family: int, address: tuple[str, int], pages: _Pages) -> None:
         self.pages = pages
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.address_family = family
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -178,19 +188,35 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, with_body: bool) -> None:
         assert isinstance(self.server, _Server)
-        path = self.path.partition("?")[0]
+        path = self.path.partition("?")[0].rstrip("/")
         headers = self.headers
         status, answer = self.server.pages.answer(path, headers.get("Accept", ""), headers.get("Accept-Encoding", ""))
-        self.send_response(status)
-        self.send_header("Content-Type", answer.content_type)
+        more = {"Vary": "Accept, Accept-Encoding"} if path == METRICS else {}
         if answer.encoding:
-            self.send_header("Content-Encoding", answer.encoding)
-        if path == "/metrics":
-            self.send_header("Vary", "Accept, Accept-Encoding")
-        self.send_header("Content-Length", str(len(answer.body)))
+            more["Content-Encoding"] = answer.encoding
+        self._send(status, answer.content_type, answer.body, with_body, more)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What is no request that can be answered is told in plain text: http.server's own page is HTML, and to it a
+        method that is not allowed is one that nobody has thought of."""
+        status, more = HTTPStatus(code), {}
+        if status is HTTPStatus.NOT_IMPLEMENTED:
+            status, more = HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, HEAD"}
+        self.close_connection = True
+        said = f"{status.phrase.lower()}: these pages are only read, with GET or HEAD\n"
+        self._send(status, PLAIN, said.encode(), self.command != "HEAD", more)
+
+    def _send(
+        self, status: HTTPStatus, content_type: str, body: bytes, with_body: bool, more: Mapping[str, str]
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        for name, value in more.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if with_body:
-            self.wfile.write(answer.body)
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         _logger.debug("%s: %s", self.address_string(), format % args)

@@ -14,6 +14,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from stepwell.actors.kit.clock import monotonic
 from stepwell.metrics.instruments import EXPOSITION_BYTES, EXPOSITION_SECONDS
+from stepwell.metrics.negotiation import takes_gzip, wants_openmetrics
 from stepwell.metrics.rendering import Page, samples_of
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
@@ -55,14 +56,14 @@ class Scrapes:
         return answer
 
     def _made(self, accept: str, accept_encoding: str) -> Answer:
-        openmetrics = "application/openmetrics-text" in accept
+        openmetrics = wants_openmetrics(accept)
         page = self._pages[openmetrics]
         with self._lock:
             self._refresh()
             body = page.render(self._totals.take(marks=openmetrics)).encode()
         own = generate_openmetrics if openmetrics else generate_latest
         body += own(self._process)
-        if _takes_gzip(accept_encoding):
+        if takes_gzip(accept_encoding):
             return Answer(page.content_type, "gzip", gzip.compress(body, GZIP_LEVEL, mtime=0))
         return Answer(page.content_type, "", body)
 
@@ -82,11 +83,3 @@ class Scrapes:
             for sample, of, value in samples_of(self._totals.take())
             if sample == name and labels.items() <= of.items()
         )
-
-
-def _takes_gzip(accept_encoding: str) -> bool:
-    for each in accept_encoding.split(","):
-        coding, _, parameters = each.partition(";")
-        if coding.strip().lower() in {"gzip", "*"}:
-            return parameters.replace(" ", "").lower() not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
-    return False

@@ -10,6 +10,7 @@ from stepwell.cli.durations import Seconds
 from stepwell.core.limits import GRACE_MOST, PASSIVATE_LEAST
 
 __all__ = [
+    "METRICS_HOST",
     "METRICS_PORT",
     "Durability",
     "Grace",
@@ -17,6 +18,8 @@ __all__ = [
     "MaxInMemory",
     "MaxRunning",
     "MaxSteps",
+    "Metrics",
+    "MetricsHost",
     "MetricsPort",
     "Otel",
     "PassivateAfter",
@@ -28,6 +31,7 @@ __all__ = [
 ]
 
 METRICS_PORT: Final = 9464
+METRICS_HOST: Final = "0.0.0.0"
 
 MetricsPort = Annotated[
     int | None,
@@ -39,6 +43,18 @@ MetricsPort = Annotated[
         min=0,
         max=65535,
     ),
+]
+MetricsHost = Annotated[
+    str,
+    typer.Option(
+        "--metrics-host",
+        metavar="ADDRESS",
+        help="Where that port is opened; 127.0.0.1: for this machine only, ::: by IPv6, too.",
+        show_default=f"{METRICS_HOST}, all of IPv4",
+    ),
+]
+Metrics = Annotated[
+    bool, typer.Option("--metrics/--no-metrics", help="Whether there are such pages.", show_default="there are")
 ]
 Shards = Annotated[
     int | None,

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepwell.cli import run_options as option
-from stepwell.cli.run_options import METRICS_PORT
+from stepwell.cli.run_options import METRICS_HOST, METRICS_PORT
 from stepwell.cli.session import Data, Redis, Session, Verbose, VerboseLogs, resolved, session
 
 if TYPE_CHECKING:
     from stepwell.worker.parent import Parent
 
 __all__ = ["add_to", "demo", "run"]
-
-METRICS_HOST: Final = "0.0.0.0"
 
 logger = logging.getLogger("stepwell.cli")
 
@@ -38,6 +36,8 @@ def run(
     redis: Redis = None,
     data: Data = None,
     metrics_port: option.MetricsPort = None,
+    metrics_host: option.MetricsHost = METRICS_HOST,
+    metrics: option.Metrics = True,
     shards: option.Shards = None,
     max_running: option.MaxRunning = 1000,
     max_steps: option.MaxSteps = 1000,
@@ -55,12 +55,15 @@ def run(
 ) -> None:
     """Run flows until Ctrl-C or SIGTERM; then let running steps finish, and end."""
     from stepwell.client.address import promised
+    from stepwell.core.errors import UsageError
     from stepwell.metrics.logs import setup_logging
     from stepwell.worker.config import WorkerConfig
     from stepwell.worker.control import LogSettings
     from stepwell.worker.parent import Parent
     from stepwell.worker.process import cores
 
+    if metrics_port is not None and not metrics:
+        raise UsageError("--metrics-port and --no-metrics exclude each other")
     own = session(context)
     log = LogSettings(log_json, logging.DEBUG if own.verbose else logging.INFO)
     setup_logging(log.json, log.level)
@@ -75,9 +78,9 @@ def run(
         grace=grace,
         durability=promised(durability, replicas),
         worker_id=worker_id,
-        metrics_port=METRICS_PORT if metrics_port is None else metrics_port,
+        metrics_port=None if not metrics else METRICS_PORT if metrics_port is None else metrics_port,
         metrics_port_else=0 if metrics_port is None else None,
-        metrics_host=METRICS_HOST,
+        metrics_host=metrics_host.strip("[]"),
         otel=otel,
     )
     parent = Parent(config, targets, cores() if shards is None else shards, log)
@@ -107,12 +110,12 @@ def demo(
 
 def _announce(own: Session, parent: Parent, log_json: bool) -> None:
     names, count, server = list(parent.loaded.flows), len(parent.fleet.slots), parent.where
-    metrics = f"http://localhost:{parent.metrics_port}/metrics"
+    metrics = parent.metrics_url
     if log_json:
         facts = {"running": names, "worker": parent.worker_id, "shards": count, "standing_by": parent.standing_by}
         own.answer_json({**facts, "server": server, "metrics": metrics})
     else:
         does = "standing by (others have all partitions) with" if parent.standing_by else "running"
         shards = f"{count} shard{'s' if count > 1 else ''}"
-        own.answer(f"stepwell: {does} {', '.join(names)}; {shards}; server {server}; metrics {metrics}")
+        own.answer(f"stepwell: {does} {', '.join(names)}; {shards}; server {server}; metrics {metrics or 'off'}")
     own.flush()

@@ -91,6 +91,11 @@ class Parent:
         return None if self._exposition is None else self._exposition.port
 
     @property
+    def metrics_url(self) -> str | None:
+        """Where /metrics is served, as seen from this machine; None if it is not."""
+        return None if self._exposition is None else f"{self._exposition.url}/metrics"
+
+    @property
     def worker_id(self) -> str:
         """What the worker is called (known after `start`)."""
         assert self._station is not None, "the worker has not been started"

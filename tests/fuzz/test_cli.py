@@ -64,13 +64,15 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "run": (
         1,
         (
-            *("--metrics-port", "--shards", "--max-running", "--max-steps", "--threads", "--processes", "--grace"),
+            *("--metrics-port", "--metrics-host", "--no-metrics"),
+            *("--shards", "--max-running", "--max-steps", "--threads", "--processes", "--grace"),
             *("--durability", "--replicas", "--worker-id", "--passivate-after", "--max-in-memory", "--log-json"),
         ),
     ),
     "demo": (0, ("--seed", "--keep")),
 }
 FLAGS = {"--yes", "--dry-run", "--wait", "--unchecked", "--all", "--log-json", "--keep", "--json", "-v", "--stay"}
+FLAGS |= {"--no-metrics"}
 
 
 @st.composite

@@ -8,7 +8,7 @@ import json
 import runpy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -24,6 +24,7 @@ from stepwell.core.errors import (
 from stepwell.flow.lint import lint
 from stepwell.flow.loader import load
 from stepwell.flow.tracing import parent_of_start
+from stepwell.worker.config import WorkerConfig
 
 FAILURE = {"type": "StepFailed", "message": "step charge failed", "attempts": 5, "failed_step": None, "open": {}}
 
@@ -482,3 +483,38 @@ def test_a_worker_without_a_server_says_that_and_nothing_of_the_flows(
     assert caplog.messages == []
     [flow] = load([str(file)])
     assert lint(flow) != []
+
+
+class Heard:
+    """A worker that only tells what it was told."""
+
+    heard: ClassVar[list[WorkerConfig]] = []
+
+    def __init__(self, config: WorkerConfig, *_: object) -> None:
+        self.heard.append(config)
+        raise StoreUnreachable("enough")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], (9464, 0, "0.0.0.0")),
+        (["--metrics-port", "0"], (0, None, "0.0.0.0")),
+        (["--metrics-host", "127.0.0.1"], (9464, 0, "127.0.0.1")),
+        (["--metrics-host", "[::1]", "--metrics-port", "9000"], (9000, None, "::1")),
+        (["--no-metrics"], (None, 0, "0.0.0.0")),
+    ],
+)
+def test_a_worker_is_told_where_to_serve_its_metrics_if_at_all(
+    run: Run, monkeypatch: pytest.MonkeyPatch, options: list[str], told: tuple[int | None, int | None, str]
+) -> None:
+    monkeypatch.setattr("stepwell.worker.parent.Parent", Heard)
+    monkeypatch.setattr("stepwell.metrics.logs.setup_logging", lambda *_: None)
+    assert run(FakeClient(), "run", "flows.py", *options)[0] == 2
+    config = Heard.heard.pop()
+    assert (config.metrics_port, config.metrics_port_else, config.metrics_host) == told
+
+
+def test_a_port_for_metrics_that_shall_not_be_served_is_refused(run: Run) -> None:
+    code, _, err = run(FakeClient(), "run", "flows.py", "--no-metrics", "--metrics-port", "9000")
+    assert (code, "exclude each other" in err) == (2, True)

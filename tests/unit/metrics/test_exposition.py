@@ -48,7 +48,63 @@ def test_metrics_are_served_in_both_formats(sheet: Sheet, scrapes: Scrapes) -> N
         assert text.endswith("# EOF\n")
         assert ask(server.port, "/metrics", "HEAD")[2] == ""
         assert ask(server.port, "/")[0] == 404
-        assert ask(server.port, "/metrics", "POST")[0] == 501
+        assert ask(server.port, "/metrics/")[0] == 200
+        assert ask(server.port, "/readyz/?x")[::2] == (200, "ok\n")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"])
+def test_a_method_that_would_change_something_is_not_allowed_and_told_in_plain_text(method: str) -> None:
+    server = Exposition(no_scrapes(), host="127.0.0.1")
+    server.start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    try:
+        connection.request(method, "/metrics")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        assert answer.read() == b"method not allowed: these pages are only read, with GET or HEAD\n"
+    finally:
+        connection.close()
+        server.stop()
+
+
+def test_what_is_no_request_is_told_so_in_plain_text() -> None:
+    server = Exposition(no_scrapes(), host="127.0.0.1")
+    server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as asker:
+            asker.sendall(b"GET /metrics and more HTTP/1.1\r\n\r\n")
+            answer = asker.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.0 400 ")
+        assert b"text/plain" in answer
+        assert b"<html" not in answer
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("host", "asked", "url"),
+    [
+        ("::1", "::1", "http://[::1]:"),
+        ("::", "::1", "http://localhost:"),
+        ("0.0.0.0", "127.0.0.1", "http://localhost:"),
+        ("localhost", "localhost", "http://localhost:"),
+        ("127.0.0.2", "127.0.0.2", "http://127.0.0.2:"),
+    ],
+)
+def test_it_is_served_where_it_is_told(host: str, asked: str, url: str) -> None:
+    if ":" in host and not socket.has_ipv6:
+        pytest.skip("this system has no IPv6")
+    server = Exposition(no_scrapes(), host=host)
+    server.start()
+    try:
+        assert server.url == f"{url}{server.port}"
+        connection = http.client.HTTPConnection(asked, server.port, timeout=30)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
     finally:
         server.stop()
 
@@ -115,7 +171,7 @@ def test_where_the_usual_port_is_taken_another_one_is_served_and_told(caplog: py
         server.stop()
 
 
-@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("203.0.113.7", 0)])
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("203.0.113.7", 0), ("no:such:address", 0)])
 def test_an_address_that_is_not_ours_is_one_clear_sentence(host: str, port: int) -> None:
     with pytest.raises(StepwellError, match="can't listen on"):
         Exposition(no_scrapes(), host=host, port=port).start()
