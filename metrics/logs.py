@@ -17,7 +17,7 @@ import msgspec
 
 from stepwell.core.events import Event
 from stepwell.core.redact import declared_secrets
-from stepwell.core.throttle import LeftOut, Throttle
+from stepwell.core.throttle import FIRST_OF_ENDS, LeftOut, Throttle
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter
 from stepwell.metrics.logwriter import PatientHandler
 from stepwell.metrics.telling import LEVELS, group_of, level_of, said
@@ -117,9 +117,10 @@ class _OurHandler(PatientHandler):
         if not record.name.startswith(_OURS) or record.name in UNLIMITED or hasattr(record, LIMITED):
             return True
         self.tick()  # a window that is over must not swallow what comes after it
-        like = record.getMessage()[:_LIKE_MAX] if record.msg == "%s" else str(record.msg)
+        said = _told(record)
+        like = said if record.msg == "%s" else str(record.msg)
         with self._counting:
-            return self._throttle.admits((record.name, record.levelno, like), self._monotonic())
+            return self._throttle.admits((record.name, record.levelno, like), self._monotonic(), said)
 
     def tick(self, all_of_it: bool = False) -> None:
         """Tell of what was left out in windows that are over, or in all."""
@@ -127,8 +128,8 @@ class _OurHandler(PatientHandler):
         with self._counting:
             found = self._throttle.flush(now) if all_of_it else self._throttle.over(now)
         for each in found:
-            name, level, message = each.key
-            fields = {"like": message, "left_out": each.count}
+            name, level, _ = each.key
+            fields = {"like": each.example, "left_out": each.count}
             extra = {"fields": fields, LIMITED: True}
             logging.getLogger(name).log(level, "%s", _more_told(each), extra=extra)
 
@@ -144,6 +145,14 @@ def tick_logging(all_of_it: bool = False) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _OurHandler):
             handler.tick(all_of_it)
+
+
+def _told(record: logging.LogRecord) -> str:
+    """What the record says, cut short."""
+    try:
+        return record.getMessage()[:_LIKE_MAX]
+    except Exception:  # its arguments don't fit: the formatter has something to say about that
+        return str(record.msg)[:_LIKE_MAX]
 
 
 def _left_out(formatter: logging.Formatter, count: int) -> str:
@@ -170,13 +179,14 @@ class LimitedLog:
         self._throttle: Throttle[tuple[int, Group]] = Throttle()
         self._lock = threading.Lock()
 
-    def admits(self, level: int, group: Group) -> bool:
-        """Whether a line of the group is to be written now; one that is not counts as left out."""
+    def admits(self, level: int, group: Group, execution: str = "", first: int | None = None) -> bool:
+        """Whether a line of the group, which tells of that execution, is to be written now; one that is not counts as
+        left out. `first`: so many of them are written."""
         if not self.logger.isEnabledFor(level):
             return False
         self.tick()
         with self._lock:
-            return self._throttle.admits((level, group), self._monotonic())
+            return self._throttle.admits((level, group), self._monotonic(), execution, first)
 
     def write(self, level: int, message: str, fields: dict[str, object]) -> None:
         """Write a line."""
@@ -197,7 +207,8 @@ class LimitedLog:
     def _tell(self, found: list[LeftOut[tuple[int, Group]]]) -> None:
         for each in found:
             level, group = each.key
-            self.write(level, _more_told(each), {**dict(group), "left_out": each.count})
+            example = {"execution": each.example} if each.example else {}
+            self.write(level, _more_told(each), {**example, **dict(group), "left_out": each.count})
 
 
 def _more_told(left_out: LeftOut[K]) -> str:
@@ -207,7 +218,8 @@ def _more_told(left_out: LeftOut[K]) -> str:
 
 class LogSubscriber:
     """Logs events, each at its level. What goes well is logged at DEBUG only, and is not even looked at otherwise: that
-    is decided when this is made. Lines of one kind, flow, step and reason are limited, those at DEBUG are not.
+    is decided when this is made. Lines of one kind, flow, step and reason are limited, those at DEBUG are not; what has
+    ended badly, at ERROR, has far more room than what repeats itself.
     """
 
     def __init__(self, logger: logging.Logger = _logger, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -223,8 +235,10 @@ class LogSubscriber:
         """Log one event, if it is of a kind that is logged."""
         if type(event) in self._wanted:
             level = level_of(event)
-            if self._log.logger.isEnabledFor(level) and (
-                level <= logging.DEBUG or self._log.admits(level, group_of(event))
-            ):
+            if self._log.logger.isEnabledFor(level) and (level <= logging.DEBUG or self._admits(event, level)):
                 message, fields = said(event)
                 self._log.write(level, message, fields | {"event": type(event).__name__})
+
+    def _admits(self, event: Event, level: int) -> bool:
+        first = FIRST_OF_ENDS if level >= logging.ERROR else None
+        return self._log.admits(level, group_of(event), event.execution_id, first)

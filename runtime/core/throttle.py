@@ -10,28 +10,33 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["FIRST", "WINDOW_SECONDS", "LeftOut", "Throttle"]
+__all__ = ["FIRST", "FIRST_OF_ENDS", "WINDOW_SECONDS", "LeftOut", "Throttle"]
 
 FIRST: Final = 10
+FIRST_OF_ENDS: Final = 1000
+"""Of lines that each tell of something else that has ended badly: they are no repeats."""
 WINDOW_SECONDS: Final = 5.0
 
 K = TypeVar("K", bound=Hashable)
 
 
 class LeftOut(msgspec.Struct, Generic[K], frozen=True):
-    """So many lines of a kind were not written in so many seconds."""
+    """So many lines of a kind were not written in so many seconds; `example` tells the last of them."""
 
     key: K
     count: int
     seconds: float
+    example: str = ""
 
 
 class _Window:
-    __slots__ = ("began", "seen")
+    __slots__ = ("began", "example", "left_out", "room")
 
-    def __init__(self, began: float) -> None:
+    def __init__(self, began: float, room: int) -> None:
         self.began = began
-        self.seen = 0
+        self.room = room
+        self.left_out = 0
+        self.example = ""
 
 
 class Throttle(Generic[K]):
@@ -42,13 +47,18 @@ class Throttle(Generic[K]):
         self._seconds = seconds
         self._windows: dict[K, _Window] = {}
 
-    def admits(self, key: K, now: float) -> bool:
-        """Whether this line is written. Ask for what is `over` first: a window that has ended counts on else."""
+    def admits(self, key: K, now: float, example: str = "", first: int | None = None) -> bool:
+        """Whether this line is written; `example` stands for it if it is not. Ask for what is `over` first: a window
+        that has ended counts on else. `first`: of lines of this kind so many are written, and not as many as usual."""
         window = self._windows.get(key)
         if window is None:
-            window = self._windows[key] = _Window(now)
-        window.seen += 1
-        return window.seen <= self._first
+            window = self._windows[key] = _Window(now, self._first if first is None else first)
+        if window.room:
+            window.room -= 1
+            return True
+        window.left_out += 1
+        window.example = example
+        return False
 
     def over(self, now: float) -> list[LeftOut[K]]:
         """What was left out in windows that have ended by now, the earliest first."""
@@ -71,5 +81,5 @@ class Throttle(Generic[K]):
         return found
 
     def _tell(self, key: K, window: _Window, now: float, found: list[LeftOut[K]]) -> None:
-        if window.seen > self._first:
-            found.append(LeftOut(key, window.seen - self._first, now - window.began))
+        if window.left_out:
+            found.append(LeftOut(key, window.left_out, now - window.began, window.example))

@@ -19,9 +19,9 @@ def test_the_first_lines_of_a_window_are_always_written() -> None:
 def test_what_was_left_out_is_told_when_the_window_is_over() -> None:
     throttle: Throttle[str] = Throttle(first=2, seconds=5)
     for at in (0.0, 1.0, 2.0, 3.0):
-        throttle.admits("a", at)
+        throttle.admits("a", at, f"order-{at:g}")
     assert throttle.over(4.9) == []
-    assert throttle.over(5.5) == [LeftOut("a", 2, 5.5)]
+    assert throttle.over(5.5) == [LeftOut("a", 2, 5.5, "order-3")]
     assert throttle.over(60) == []
     assert throttle.admits("a", 61.0)
 
@@ -52,6 +52,13 @@ def test_whatever_happens_written_and_left_out_are_all() -> None:
     left_out += sum(each.count for each in throttle.flush(now))
     assert written + left_out == asked
     assert left_out > 0
+
+
+def test_some_kinds_have_more_room_than_others() -> None:
+    throttle: Throttle[str] = Throttle(first=1)
+    assert sum(throttle.admits("ends", 0.0, first=100) for _ in range(250)) == 100
+    assert sum(throttle.admits("repeats", 0.0) for _ in range(250)) == 1
+    assert [(each.key, each.count) for each in throttle.flush(1.0)] == [("ends", 150), ("repeats", 249)]
 
 
 def test_memory_does_not_grow_with_what_was_seen_once() -> None:

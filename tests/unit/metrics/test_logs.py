@@ -19,6 +19,7 @@ from stepwell.core import events
 from stepwell.core import redact as redact_module
 from stepwell.core.errors import UsageError
 from stepwell.core.redact import Secrets, hide_secrets, redact
+from stepwell.core.throttle import FIRST, FIRST_OF_ENDS
 from stepwell.flow.context import StepContext, running_step
 from stepwell.metrics import logs
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
@@ -248,8 +249,42 @@ def test_of_many_alike_the_first_are_logged_and_the_rest_is_counted(failed: even
     assert caught[-1] == (
         logging.WARNING,
         "and 4,812 more like this in the last 5.0 s",
-        {"event": "AttemptFailed", "flow": "checkout", "step": "charge", "reason": "error", "left_out": 4812},
+        {
+            "execution": "order-4821",
+            "event": "AttemptFailed",
+            "flow": "checkout",
+            "step": "charge",
+            "reason": "error",
+            "left_out": 4812,
+        },
     )
+
+
+def test_of_executions_that_fail_far_more_are_logged_than_of_retries(gave_up: events.StepGaveUp) -> None:
+    caught: list[dict[str, object]] = []
+
+    class Catch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            caught.append(record.__dict__["fields"])
+
+    logger = logging.Logger("stepwell.events", logging.INFO)
+    logger.addHandler(Catch())
+    subscriber = LogSubscriber(logger, lambda: 0.0)
+    for n in range(1200):
+        where = (f"order-{n}", "checkout")
+        subscriber(replace(gave_up, execution_id=where[0]))
+        subscriber(events.ExecutionEnded(*where, "error", "flow raised", 5, 0, "StepFailed", "", ""))
+        subscriber(events.ExecutionEnded(*where, "cancelled", "", 5, 0))
+    ended = [fields for fields in caught if fields["event"] == "ExecutionEnded"]
+    assert len([fields for fields in caught if fields["event"] == "StepGaveUp"]) == FIRST_OF_ENDS == 1000
+    assert len([fields for fields in ended if fields["status"] == "error"]) == FIRST_OF_ENDS
+    assert len([fields for fields in ended if fields["status"] == "cancelled"]) == FIRST
+    subscriber.flush()
+    assert [(fields["event"], fields["execution"], fields["left_out"]) for fields in caught[-3:]] == [
+        ("StepGaveUp", "order-1199", 200),
+        ("ExecutionEnded", "order-1199", 200),
+        ("ExecutionEnded", "order-1199", 1190),
+    ]
 
 
 def test_what_goes_well_costs_no_call_at_info(one_of_each: list[events.Event], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +320,7 @@ def test_a_flood_of_own_lines_is_limited_but_not_the_users(quiet_root: None) -> 
     assert sum("mine" in line for line in lines) == 1500
     assert sum("the actor of" in line for line in lines) == 10 + 1
     assert "and 490 more like this in the last" in lines[-1]
-    assert 'like="the actor of execution %s failed" left_out=490' in lines[-1]
+    assert 'like="the actor of execution 499 failed" left_out=490' in lines[-1]
 
 
 def test_what_recurs_is_told_again_in_each_window_though_nobody_ticks(
