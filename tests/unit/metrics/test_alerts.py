@@ -20,6 +20,8 @@ RULES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 CASES = yaml.safe_load(FILES.joinpath("alerts_test.yml").read_text())["tests"]
+SETS = re.compile(r"\b(?:absent|unless|on|or|count)\b|== 0| - sum ")
+"""What may mix up one job's series with another's."""
 WORDS = {"flow": "FLOW", "durability": "MODE"}
 """What stands on the page where an alert has its labels."""
 WANTED = {
@@ -56,6 +58,25 @@ def test_what_an_operator_must_be_told_has_an_alert() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert", rule.get("record")))
 def test_a_rule_names_only_metrics_labels_and_values_that_there_are(rule: dict[str, Any]) -> None:
     assert problems_of(rule["expr"], RECORDED) == []
+
+
+@pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda alert: alert["alert"])
+def test_an_alert_keeps_jobs_apart(alert: dict[str, Any]) -> None:
+    groups = re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", alert["expr"])
+    assert [group for group in groups if "job" not in re.findall(r"\w+", group)] == []
+    assert not re.search(r"\b(?:without|ignoring|group_left|group_right)\b", alert["expr"])
+    aggregated = re.findall(r"\b(?:sum|min|max|avg|count|topk)\b(?!\s+by\b)", alert["expr"])
+    assert not aggregated, "over all jobs"
+
+
+@pytest.mark.parametrize("alert", [name for name, alert in ALERTS.items() if SETS.search(alert["expr"])])
+def test_what_compares_series_has_a_case_with_two_jobs(alert: str) -> None:
+    jobs = [
+        {job for series in case["input_series"] for job in re.findall(r'job="([^"]*)"', series["series"])}
+        for case in CASES
+        if f"'{alert}'" in repr(case) or f'"{alert}"' in repr(case)
+    ]
+    assert max(map(len, jobs), default=0) >= 2, "one job might mask or trigger another"
 
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda alert: alert["alert"])
