@@ -15,19 +15,17 @@ from msgspec.structs import replace
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.commands import NoSuchCommand, command_input
+from stepwell.actors.execution_fields import ExecutionFields
 from stepwell.actors.handover import first_outcome
 from stepwell.actors.healing import whole_row
-from stepwell.actors.kit.pooled import PooledActor
-from stepwell.actors.left import Left
 from stepwell.actors.runner import StepOrder
-from stepwell.actors.shard import Shard
 from stepwell.actors.telling import attempt_failed, parked_unread, retry_started, unloaded
 from stepwell.actors.unread import parking_commit
 from stepwell.core import row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.effects import ArmTimer, DisarmTimer, Effect, StartAttempt, Withdraw
 from stepwell.core.errors import StepwellError
-from stepwell.core.events import Event, WokenBy
+from stepwell.core.events import WokenBy
 from stepwell.core.inputs import (
     AttemptSucceeded,
     Input,
@@ -50,11 +48,10 @@ from stepwell.core.status import (
     TERMINAL,
     WAITING,
 )
-from stepwell.core.transitions import Place, dues, is_busy, next_due, place_of, score_of
+from stepwell.core.transitions import dues, is_busy, next_due, place_of, score_of
 from stepwell.flow.attempt import context_of
 from stepwell.flow.machine import Machine, Turn
 from stepwell.flow.registry import unknown_flow
-from stepwell.store.leases import Grant
 from stepwell.store.replies import Committed, Conflict, Reply
 from stepwell.store.requests import KEEP, Applied, Commit, Forget, Restore
 
@@ -66,43 +63,10 @@ class RowConflict(StepwellError):
     """A row was changed by somebody else while we held its partition."""
 
 
-class ExecutionActor(PooledActor):
-    """See above. `grant`: under which its row was read. `left`: how its last owner left it. `park`: do only that."""
+class ExecutionActor(ExecutionFields):
+    """See above; what it is made from is told by `ExecutionFields`."""
 
-    def __init__(
-        self,
-        shard: Shard,
-        execution_id: str,
-        fields: dict[str, bytes],
-        grant: Grant,
-        left: Left,
-        park: m.Park | None = None,
-    ) -> None:
-        self._shard = shard
-        self._grant = grant
-        self._id = execution_id
-        self._partition = shard.keys.partition_of(execution_id)
-        self._left = left
-        self._pardon = "i" if left.suspect else ""  # what the next commit takes back
-        self._park = park
-        self._fields: dict[str, bytes] | None = fields
-        self._machine: Machine | None = None
-        self._later: list[object] | None = None  # made when needed: most executions wait with nothing in it
-        self._in_flight: Commit | Restore | None = None
-        self._turn: Turn | None = None  # whose commit is in flight: what it asks for happens afterwards
-        self._turn_at = 0.0  # when the decision was made whose commit is in flight, in monotonic seconds
-        self._pending: tuple[Applied, ...] = ()  # entries whose effect the next commit holds
-        self._row_status = ""
-        self._row_due: float | None = None
-        self._row_backoff: int | None = None
-        self._row_place: Place = (0, "")
-        self._handled = 0
-        self._unread: Event | None = None  # tells that it was parked, once that is written
-        self._settling: m.StepDone | m.StepErred | None = None  # the outcome that is being recorded
-        self._busy: bool | None = None  # what the dispatcher was told last
-        self._leaving = False
-        self._held_back: dict[str, StartAttempt] | None = None  # what it does not begin since it was told to leave
-        self._asked = False  # to leave, since then
+    __slots__ = ()
 
     def on_start(self) -> None:
         """Read the row; go on where it stands. A queued execution waits for its doorbell."""

@@ -26,6 +26,8 @@ class PooledActor(pykka.Actor):
     only where nothing was raised before.
     """
 
+    __slots__ = ("_actor_ref", "_cell")
+
     _cell: Cell
     _actor_ref: AnyRef
 
