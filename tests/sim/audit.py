@@ -87,10 +87,10 @@ class Audit:
     def _places(self) -> dict[str, dict[str, float]]:
         """By execution: the lists on which it stands, and its time there."""
         found: dict[str, dict[str, float]] = {}
+        names = self._world.names()
         for part in self._world.keys.parts:
-            lists = [*part.by.values()]
-            for prefix in (part.flow, part.attribute, part.error):
-                lists += [key.decode() for key in self._world.client.scan_iter(prefix + "*")]
+            lists = names.intersection(part.by.values())
+            lists.update(key for key in names if key.startswith((part.flow, part.attribute, part.error)))
             for key in lists:
                 for member, at in self._world.client.zrange(key, 0, -1, withscores=True):
                     found.setdefault(member.decode(), {})[key] = at
@@ -99,9 +99,11 @@ class Audit:
     def _backing_off(self) -> dict[str, tuple[str, float]]:
         """What the indexes say: by execution its flow, and when its first step that backs off is due."""
         found: dict[str, tuple[str, float]] = {}
+        names = self._world.names()
         for part in self._world.keys.parts:
-            flows = {flow.decode() for flow in self._world.client.smembers(part.backoff)}
-            lists = {key.decode() for key in self._world.client.scan_iter(part.backoff_of + "*")}
+            named = self._world.client.smembers(part.backoff) if part.backoff in names else ()
+            flows = {flow.decode() for flow in named}
+            lists = {key for key in names if key.startswith(part.backoff_of)}
             assert {part.backoff_of + flow for flow in flows} == lists, f"{flows} are named, and there are {lists}"
             for flow in flows:
                 for member, due in self._world.client.zrange(part.backoff_of + flow, 0, -1, withscores=True):

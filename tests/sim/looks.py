@@ -41,11 +41,17 @@ class Looks:
     def status(self, execution_id: str) -> str:
         return self.row(execution_id).get("status", b"").decode()
 
+    def names(self) -> set[str]:
+        """All keys that there are: most of those that there could be are not, and need no question each."""
+        return {name.decode(errors="replace") for name in self.client.keys("*")}
+
     def statuses(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
+        names = self.names()
         for part in self.keys.parts:
             for status, key in part.by.items():
-                found.setdefault(status, []).extend(member.decode() for member in self.client.zrange(key, 0, -1))
+                members = self.client.zrange(key, 0, -1) if key in names else ()
+                found.setdefault(status, []).extend(member.decode() for member in members)
         return found
 
     def inbox(self) -> list[dict[str, str]]:
