@@ -25,9 +25,9 @@ from stepwell.demo.screen import Screen
 __all__ = ["Course", "Plan"]
 
 POLL_SECONDS = 0.1
-HANG_SECONDS = 60.0
+HANG_SECONDS = 180.0
 HELD_MIN = 8  # a few more than must run at a kill
-HELD_SECONDS = 10.0
+HELD_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import threading
 
 __all__ = ["Gate"]
 
-PATIENCE_SECONDS = 15.0  # whoever closed the gate may have died
+PATIENCE_SECONDS = 30.0  # whoever closed the gate may have died
 
 
 class Gate:

@@ -89,10 +89,11 @@ def user(processes: Any, data: Path) -> Callable[[], User]:
 def alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except ProcessLookupError:
         return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:  # it has ended just now, or there is no /proc
+        return not Path("/proc/self/stat").exists()
 
 
 def servers(data: Path) -> int:

@@ -92,7 +92,7 @@ def tell(url: str, plan: list[str]) -> str:
     """Tell the receiver; what is to be done."""
     what = told(plan)
     request = urllib.request.Request(url, json.dumps(what).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30):
+    with urllib.request.urlopen(request, timeout=HANG_SECONDS):
         return str(what["does"])
 
 

@@ -58,7 +58,7 @@ def killer() -> None:
     os._exit(137)
 
 
-@step(isolation="process", retry=QUICK, timeout=1.0)
+@step(isolation="process", retry=QUICK, timeout=5.0)
 def overtime() -> bool:
     """Hangs in its first attempt, with a child; the second answers whether that child lives."""
     word = Path(os.environ["STEPWELL_TEST_GATES"]) / "child"

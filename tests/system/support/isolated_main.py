@@ -81,7 +81,7 @@ def main(data: str) -> None:
     """Run one execution."""
     with LOCK, Worker([pricing], data=data), Client(data_dir=data) as client:
         one = client.start(pricing, {"order": {"id": "A1", "cents": 5}}, "A1")
-        print(json.dumps(client.result(one, timeout=60)))
+        print(json.dumps(client.result(one, timeout=150)))
 
 
 main(sys.argv[1])

@@ -8,14 +8,14 @@ import urllib.request
 from typing import Any
 
 from system.support.prometheus import address_of
-from system.support.stage import WorkerProcess
+from system.support.stage import HANG_SECONDS, WorkerProcess
 from tally.page import ACCEPTS, Series, grows_only, series_of
 
 
 def page_of(worker: WorkerProcess, accept: str = ACCEPTS[0]) -> str:
     """A worker's metrics in a format."""
     request = urllib.request.Request(f"http://{address_of(worker)}/metrics", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
         text: str = answer.read().decode()
     return text
 
