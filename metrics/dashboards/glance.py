@@ -120,7 +120,12 @@ GLANCE: Final = Row(
             colours=((0.5, "red"),),
         ),
         number(
-            "Workers", "Workers that Prometheus can scrape.", "count(stepwell_build_info{WORKER})", when_empty="none"
+            "Workers",
+            "Workers that Prometheus can scrape.",
+            "count(stepwell_build_info{WORKER})",
+            colours=((0.5, "green"),),
+            below="red",
+            when_empty="none",
         ),
         tabular(
             "Who backs off",

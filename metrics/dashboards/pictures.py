@@ -42,15 +42,16 @@ def number(
     unit: str = "short",
     *,
     colours: Sequence[tuple[float, str]] = (),
+    below: str = "green",
     when_empty: str = "",
 ) -> Picture:
-    """One number. `colours`: from which value on it has which; green below."""
+    """One number. `colours`: from which value on it has which; `below` them, and where there is no number, another."""
     counted = "$__range" in promql
     panel = stat.Panel().graph_mode(looks.BigValueGraphMode.AREA).reduce_options(_last())
     if counted and unit == "short":
         panel.decimals(0)  # Prometheus extrapolates
     return (
-        _described(panel, title, meaning, unit, when_empty, colours)
+        _described(panel, title, meaning, unit, when_empty, ((None, below), *colours))
         .span(3)
         .height(4)
         .with_target(_target(0, Query(promql), PromQueryFormat.TIME_SERIES, instant=counted))
@@ -136,11 +137,11 @@ def _described(
     meaning: str,
     unit: str,
     when_empty: str = "",
-    colours: Sequence[tuple[float, str]] = (),
+    colours: Sequence[tuple[float | None, str]] = ((None, "green"),),
 ) -> _Panel:
     if when_empty:
         panel.no_value(when_empty)
-    steps = [models.Threshold(None, "green"), *(models.Threshold(value, colour) for value, colour in colours)]
+    steps = [models.Threshold(value, colour) for value, colour in colours]
     panel.thresholds(dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps))
     return panel.title(title).description(meaning).datasource(SOURCE).unit(unit).span(8).height(8)
 

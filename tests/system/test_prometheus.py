@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from system.support.load import AWAITED, HELD, HERE, PLANS, RESTED, Load
 from system.support.processes import Processes, eventually
-from system.support.prometheus import Prometheus, Series, address_of, promtool
+from system.support.prometheus import JOB, Prometheus, Series, address_of, promtool
 from system.support.stage import Stage, WorkerProcess
 from system.support.told import ToldReceiver
 from tally.numbers import Tally
@@ -30,11 +30,8 @@ from stepwell.core.records import decode_attempt
 from stepwell.metrics import instruments as i
 
 FILES = resources.files("stepwell.metrics")
-PANELS = [
-    panel
-    for panel in json.loads(FILES.joinpath("dashboards/stepwell.json").read_text())["panels"]
-    if panel["type"] != "row"
-]
+DASHBOARD = json.loads(FILES.joinpath("dashboards/stepwell.json").read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = [(f"{panel['title']} {target['refId']}", target["expr"]) for panel in PANELS for target in panel["targets"]]
 ASKED_IN_DOCS = re.findall(
     r"(?m)^    (\S.*(?:\n      .*)*)", (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
@@ -286,6 +283,7 @@ def test_the_next_retry_is_due_when_the_row_says_so(observed: Observed) -> None:
     assert due_s - ended_s - CLOCKS_S <= seconds <= due_s - began_s + CLOCKS_S
 
 
+@pytest.mark.pain(20)
 def test_what_is_counted_over_the_time_shown_has_the_first_of_each_series_too(observed: Observed) -> None:
     counts = observed.known.counts
     at_last = Counter(
@@ -308,6 +306,15 @@ def test_what_is_counted_over_the_time_shown_has_the_first_of_each_series_too(ob
     assert answer(observed, "Steps with the most retries") == retries
     [longest] = answer(observed, "Longest delay").values()
     assert longest >= max(values_of(observed, i.RETRY_BACKOFF)) or longest == i.RETRY_BACKOFF.bounds[-1]
+
+
+def test_jobs_workers_and_flows_can_be_chosen_those_that_ran_nothing_too(observed: Observed) -> None:
+    offered = {}
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            [(selector, label)] = re.findall(r"^label_values\((.+), (\w+)\)$", variable["query"]["query"])
+            offered[variable["name"]] = observed.prometheus.values_of(label, asked_for(selector))
+    assert offered == {"job": {JOB}, "instance": {address_of(observed.worker)}, "flow": {*HERE, "other"}}
 
 
 def test_panels_that_ask_for_examples_get_some(observed: Observed) -> None:

@@ -152,6 +152,10 @@ class Prometheus:
         """What a query says now, by one label, which is the only one that its answers have."""
         return {dict(labels)[label]: value for labels, value in self.query(f"sum by ({label}) ({promql})").items()}
 
+    def values_of(self, label: str, selector: str) -> set[str]:
+        """The values that a label has in the series that a selector names."""
+        return set(self._get(f"label/{label}/values", **{"match[]": selector}))
+
     def exemplars(self, selector: str) -> list[tuple[dict[str, str], dict[str, Any]]]:
         """All exemplars of the series that a selector names, each with its series' labels."""
         now = time.time()
