@@ -45,13 +45,14 @@ class Spread:
     Exemplars are kept for the upper half of the buckets: those of what was slow, or took many.
     """
 
-    __slots__ = ("_bounds", "_marks", "_sum_at", "at", "numbers")
+    __slots__ = ("_bounds", "_marked_from", "_marks", "_sum_at", "at", "numbers")
 
     def __init__(self, numbers: memoryview[float], at: int, marks: Marks | None, bounds: tuple[float, ...]) -> None:
         self.numbers = numbers
         self.at = at
         self._marks = marks
         self._bounds = bounds
+        self._marked_from = (len(bounds) + 1) // 2  # of the buckets
         self._sum_at = at + len(bounds) + 1
 
     def observe(self, value: float, execution: str = "") -> None:
@@ -60,7 +61,7 @@ class Spread:
         bucket = bisect_left(self._bounds, value)
         numbers[self.at + bucket] += 1
         numbers[self._sum_at] += value
-        if execution and self._marks is not None and bucket * 2 >= len(self._bounds):
+        if bucket >= self._marked_from and execution and self._marks is not None:
             self._marks.mark(bucket, value, execution)
 
 

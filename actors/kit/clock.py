@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from math import ceil
 
 __all__ = ["SystemClock", "VirtualClock", "deadline_in", "monotonic"]
 
@@ -70,7 +71,7 @@ class SystemClock:
     def now_ms(self) -> int:
         """Milliseconds since the epoch on the shared time line, rounded up; never less than an earlier reading."""
         # Not locked, for it is read several times a step: two threads that race differ by what passed between them.
-        now = math.ceil(self.monotonic() * 1000 + self._offset_ms)
+        now = ceil(self.monotonic() * 1000 + self._offset_ms)
         if now <= self._latest_ms:
             return self._latest_ms
         self._latest_ms = now

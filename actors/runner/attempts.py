@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias, get_args
 
+import msgspec
+
 from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
@@ -24,42 +26,25 @@ Place: TypeAlias = Literal["loop", "thread", "process"]
 PLACES: Final[tuple[Place, ...]] = get_args(Place)
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """One attempt. `body` is whatever the runner needs to remember of it; `then` is what was asked for meanwhile;
     `slot` is its place in the black box, once it has begun; `gates` are on its way to a body, and it is through
     `passed` of them. `forsaken`: nobody wants its outcome, unless it is asked for once more. `began_at`: when its body
     began (ms), in that `place`."""
 
-    __slots__ = (
-        "began_at",
-        "begun",
-        "body",
-        "forsaken",
-        "gates",
-        "order",
-        "outcome",
-        "passed",
-        "place",
-        "ref",
-        "slot",
-        "then",
-        "withdrawn",
-    )
-
-    def __init__(self, order: StepOrder, ref: AnyRef) -> None:
-        self.order = order
-        self.ref = ref
-        self.then: tuple[StepOrder, AnyRef] | None = None
-        self.begun = False
-        self.began_at = 0
-        self.place: Place = "loop"
-        self.withdrawn = False
-        self.forsaken = False
-        self.outcome: Outcome | None = None
-        self.body: object = None
-        self.slot = -1
-        self.gates: tuple[Gate, ...] = ()
-        self.passed = 0
+    order: StepOrder
+    ref: AnyRef
+    then: tuple[StepOrder, AnyRef] | None = None
+    begun: bool = False
+    began_at: int = 0
+    place: Place = "loop"
+    withdrawn: bool = False
+    forsaken: bool = False
+    outcome: Outcome | None = None
+    body: object = None
+    slot: int = -1
+    gates: tuple[Gate, ...] = ()
+    passed: int = 0
 
     @property
     def number(self) -> int:

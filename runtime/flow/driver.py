@@ -15,6 +15,8 @@ import logging
 from collections.abc import Awaitable, Coroutine, Iterator
 from typing import Any, TypeAlias
 
+import msgspec
+
 from stepwell.core import codec
 from stepwell.core.errors import (
     Cancelled,
@@ -82,15 +84,12 @@ class _OpenGather:
         self.branches: list[_Branch] = []
 
 
-class Moves:
+class Moves(msgspec.Struct, eq=False):
     """What the code did with one fact: operations it began, paths to wind up, its end."""
 
-    __slots__ = ("declared", "end", "wind_up")
-
-    def __init__(self) -> None:
-        self.declared: dict[str, Declaration] = {}
-        self.wind_up: list[str] = []
-        self.end: FlowReturned | FlowRaised | None = None
+    declared: dict[str, Declaration] = {}
+    wind_up: list[str] = []
+    end: FlowReturned | FlowRaised | None = None
 
 
 NO_MOVES = Moves()

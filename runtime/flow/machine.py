@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 from msgspec.structs import replace
 
 from stepwell.core.checkpoint import Checkpoint, oldest_first
@@ -47,17 +48,14 @@ _REPEATABLE = (Begin, Resumed, RetryAsked)
 ForTheCode = Deliver | Redrive
 
 
-class Turn:
+class Turn(msgspec.Struct, eq=False):
     """What one event came to: the row's changed fields (None: erased), answers to commands, what is to be
     told, and what follows."""
 
-    __slots__ = ("answers", "events", "fields", "follow")
-
-    def __init__(self) -> None:
-        self.fields: dict[str, bytes | None] = {}
-        self.answers: list[Answer] = []
-        self.events: list[Event] = []
-        self.follow: list[Effect] = []
+    fields: dict[str, bytes | None] = {}
+    answers: list[Answer] = []
+    events: list[Event] = []
+    follow: list[Effect] = []
 
     @property
     def empty(self) -> bool:
