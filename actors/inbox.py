@@ -35,6 +35,7 @@ SWEEP_SECONDS = 5.0
 SWEEP_MAX = 1000
 OVERDUE_MS = 5000
 PAUSE_SECONDS = 0.2
+TAKE_OVER_SECONDS = 0.5
 
 
 class InboxReader:
@@ -59,6 +60,7 @@ class InboxReader:
         self._after: dict[int, str] = {}
         self._changes: deque[tuple[int, bool]] = deque()  # (partition, gained) as Leases found out
         self._known_until: dict[int, float] = {}  # by partition: what is due (ms) until then is the dispatcher's
+        self._take_over_at = 0.0
         self._look_due = 0.0
         self._sweep_due = 0.0
         self._lying_before: set[tuple[int, str]] = set()
@@ -87,7 +89,9 @@ class InboxReader:
         """One round."""
         try:
             fresh = self._take_changes()
-            if fresh:
+            if fresh and self._clock.monotonic() < self._take_over_at:
+                self._put_back(fresh)
+            elif fresh:
                 self._take_over(fresh)
             if not self._after:
                 self._count()
@@ -98,9 +102,9 @@ class InboxReader:
                 self._look_ahead()
             if self._clock.monotonic() >= self._sweep_due:
                 self._sweep()
-            if self._warned:
+            if self._warned and not self._changes:
                 logger.info("inboxes are read again")
-            self._warned = False
+                self._warned = False
         except StoreError as error:
             if not self._warned:
                 logger.warning("inboxes can't be read (%s); trying again", error)
@@ -113,7 +117,8 @@ class InboxReader:
     @property
     def _answering(self) -> list[int]:
         """What we own but for partitions of a cluster's master that is away: they hold up nothing of the others."""
-        return [partition for partition in self._after if partition not in self._store.away]
+        away = self._store.away
+        return [partition for partition in self._after if partition not in away]
 
     def _take_changes(self) -> list[int]:
         fresh: list[int] = []
@@ -141,12 +146,17 @@ class InboxReader:
                 self.dispatcher.tell(Listed(partition, leases[partition]))
             self._after.update(starts)
         except StoreError:
-            # Before what Leases has found out meanwhile: some may be lost again.
-            self._changes.extendleft((partition, True) for partition in partitions)
+            self._put_back(partitions)
+            if self._after:  # which may be read while these can't: in a cluster their master may be away
+                self._take_over_at = self._clock.monotonic() + TAKE_OVER_SECONDS
             raise
         finally:
             self.dispatcher.tell(Recovering(False))
         self._sweep_due = self._clock.monotonic() + SWEEP_SECONDS
+
+    def _put_back(self, gained: list[int]) -> None:
+        """Before what Leases has found out meanwhile: some may be lost again."""
+        self._changes.extendleft((partition, True) for partition in gained)
 
     def _recover(self, partitions: list[int]) -> None:
         """What is due now or in a moment. What is parked is looked at too: it may have waited for a flow that is known

@@ -20,6 +20,7 @@ class Blinks:
 
     unreadable: Mapping[int, str] = {}
     away: frozenset[int] = frozenset()
+    silent: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
         self.meanwhile: list[Any] = []
@@ -31,7 +32,7 @@ class Blinks:
 
     def read(self, after: Mapping[int, str], *_: object) -> list[Any]:
         self.read_from.append(sorted(after))
-        if self.down:
+        if self.down or self.silent.issuperset(after):
             raise LinkDown("gone")
         if self.meanwhile:
             self.meanwhile.pop()()
@@ -92,6 +93,28 @@ def test_a_master_that_is_away_holds_up_no_look_no_sweep_and_no_count_of_the_oth
     seconds(12)
     assert store.windows[0][1][0] == until, "what fell due there meanwhile is looked for"
     assert set(store.swept) == {0, 1}
+
+
+@pytest.mark.pain(11)
+def test_a_partition_that_can_not_be_taken_over_as_its_master_is_away_holds_up_no_other() -> None:
+    clock, store = VirtualClock(), Blinks()
+    reader = reader_of(store, clock)
+    reader.gained(0)
+    reader.run_once(None)
+    store.silent = frozenset({1})
+    reader.gained(1)
+    store.read_from = []
+    for _ in range(100):
+        reader.run_once(None)
+        clock.advance(0.05)
+    assert store.read_from.count([0]) > 50
+    assert store.read_from.count([1]) > 5
+    assert [0, 1] not in store.read_from
+    store.silent = frozenset()
+    for _ in range(20):
+        reader.run_once(None)
+        clock.advance(0.05)
+    assert store.read_from[-1] == [0, 1]
 
 
 def test_it_is_known_since_when_nothing_could_be_counted() -> None:
