@@ -128,7 +128,10 @@ def test_a_worker_that_can_not_start_is_named_with_its_last_words(processes: Any
 @LINUX
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_demo_cleans_up(processes: Any, place: Place, number: signal.Signals) -> None:
+    # Whoever runs the tests may have them ignore it, as `nohup` does; their processes would, too.
+    before = signal.signal(number, signal.default_int_handler)
     run = processes.start(demo(), env=place.environment())
+    signal.signal(number, before)
     wait_for_line(run, "orders started")
     assert len(place.processes()) >= 4  # the demo, the receiver, the worker and the server
     run.send_signal(number)
