@@ -5,14 +5,13 @@ Called on the thread that publishes (one per shard).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from stepwell.core import events
 from stepwell.core.events import WOKEN_BY, Event
 from stepwell.core.names import RESERVED
 from stepwell.core.rules.facts import step_name
-from stepwell.core.status import CANCELLED, COMPLETED, ERROR
 from stepwell.metrics import instruments as i
 from stepwell.metrics.sheet import Count, Sheet
 
@@ -31,49 +30,55 @@ _JUDGED_BY_TYPE: Final = frozenset({"give_up_on", "not in retry_on"})
 Ended = events.AttemptFailed | events.StepGaveUp
 
 
+_NOTHING: Final[Mapping[str, Iterable[str]]] = {}
+
+
 class _StepMetrics:
-    """The series of one step, looked up once."""
+    """The series of one step, looked up once. Its counters are all there as soon as one of them is, with 0; histograms
+    of what most steps never meet are made when they meet it."""
 
     __slots__ = (
-        "attempts_left",
-        "backoff",
         "crashes",
         "duration",
+        "failures",
         "interrupted",
         "ok",
         "queue",
         "retryable",
+        "scheduled",
         "terminal",
         "timeout",
         "to_success",
     )
 
     def __init__(self, sheet: Sheet, flow: str, step: str) -> None:
-        def attempts(outcome: str) -> Count:
-            return sheet.count(i.STEP_ATTEMPTS, flow, step, outcome)
-
-        self.ok = attempts("ok")
-        self.retryable = attempts("retryable")
-        self.terminal = attempts("terminal")
-        self.timeout = attempts("timeout")
-        self.interrupted = attempts("interrupted")
+        attempts = _each(sheet, i.STEP_ATTEMPTS, flow, step)
+        self.ok = attempts["ok"]
+        self.retryable = attempts["retryable"]
+        self.terminal = attempts["terminal"]
+        self.timeout = attempts["timeout"]
+        self.interrupted = attempts["interrupted"]
+        self.scheduled = _each(sheet, i.STEP_RETRIES_SCHEDULED, flow, step)
+        self.failures = _each(sheet, i.STEP_FAILURES, flow, step)
+        self.crashes = sheet.count(i.STEP_CRASHES, flow, step)
         self.duration = sheet.spread(i.STEP_DURATION, flow, step)
         self.queue = sheet.spread(i.STEP_QUEUE, flow)
         self.to_success = sheet.spread(i.STEP_ATTEMPTS_TO_SUCCESS, flow, step)
-        self.attempts_left = sheet.spread(i.STEP_ATTEMPTS_LEFT, flow, step)
-        self.backoff = sheet.spread(i.RETRY_BACKOFF, flow, step)
-        self.crashes = sheet.count(i.STEP_CRASHES, flow, step)
 
 
 class MetricsSubscriber:
-    """Counts what the events tell. Of `flows` it shows from the start that none has ended, so that the first failure
-    is an increase."""
+    """Counts what the events tell. Of `flows`, by name with their steps as far as these are known, it shows from the
+    start that nothing has happened, so that the first failure is an increase."""
 
-    def __init__(self, sheet: Sheet, flows: Iterable[str] = ()) -> None:
+    def __init__(self, sheet: Sheet, flows: Mapping[str, Iterable[str]] = _NOTHING) -> None:
         self._sheet = sheet
-        for flow in flows:
-            for status in (COMPLETED, ERROR, CANCELLED):
-                sheet.count(i.EXECUTIONS_ENDED, flow, status)
+        for flow, steps in flows.items():
+            _each(sheet, i.EXECUTIONS_ENDED, flow)
+            _each(sheet, i.EXECUTIONS_PARKED, flow)
+            for step in steps:
+                for counter in (i.STEP_ATTEMPTS, i.STEP_RETRIES_SCHEDULED, i.STEP_FAILURES):
+                    _each(sheet, counter, flow, step)
+                sheet.count(i.STEP_CRASHES, flow, step)
         self._steps: dict[tuple[str, str], _StepMetrics] = {}
         self._lateness = sheet.spread(i.RETRY_LATENESS)
         self._handlers: dict[type, Callable[..., None]] = {
@@ -116,10 +121,12 @@ class MetricsSubscriber:
         (step.timeout if event.kind == "timeout" else step.retryable).inc(1, event.execution_id)
         self._body_ended(step, event)
         reason = "retry_after" if event.asked and event.kind == "error" else event.kind
-        scheduled = self._sheet.count(i.STEP_RETRIES_SCHEDULED, event.flow, event.step, reason)
+        scheduled = step.scheduled.get(reason)
+        scheduled = scheduled or self._sheet.count(i.STEP_RETRIES_SCHEDULED, event.flow, event.step, reason)
         scheduled.inc(1, event.execution_id)
-        step.backoff.observe(event.delay_ms / 1000, event.execution_id)
-        step.attempts_left.observe(event.attempts_left)
+        backoff = self._sheet.spread(i.RETRY_BACKOFF, event.flow, event.step)
+        backoff.observe(event.delay_ms / 1000, event.execution_id)
+        self._sheet.spread(i.STEP_ATTEMPTS_LEFT, event.flow, event.step).observe(event.attempts_left)
 
     def _gave_up(self, event: events.StepGaveUp) -> None:
         step = self._step(event.flow, event.step)
@@ -129,7 +136,8 @@ class MetricsSubscriber:
         self._step_failed(event.flow, event.step, _reason_of(event), event.execution_id)
 
     def _step_failed(self, flow: str, step: str, reason: str, execution_id: str) -> None:
-        self._sheet.count(i.STEP_FAILURES, flow, step, reason).inc(1, execution_id)
+        known = self._step(flow, step).failures.get(reason)
+        (known or self._sheet.count(i.STEP_FAILURES, flow, step, reason)).inc(1, execution_id)
 
     def _body_ended(self, step: _StepMetrics, event: Ended) -> None:
         if event.kind == "crash":
@@ -175,6 +183,12 @@ class MetricsSubscriber:
         if len(self._steps) < i.PAIRS_MAX:
             self._steps[flow, step] = made
         return made
+
+
+def _each(sheet: Sheet, counter: i.Instrument, *names: str) -> dict[str, Count]:
+    """A counter's series of these names, by each value that its last label may have."""
+    values = (counter.labels[-1].values or frozenset()) - {i.OTHER}
+    return {value: sheet.count(counter, *names, value) for value in sorted(values)}
 
 
 def _reason_of(event: events.StepGaveUp) -> str:

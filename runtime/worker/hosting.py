@@ -16,6 +16,7 @@ from stepwell.actors.tracing import Tracing
 from stepwell.core.limits import Limits
 from stepwell.core.ownership import worker_of
 from stepwell.flow.registry import Registry
+from stepwell.flow.source import steps_of
 from stepwell.metrics import tracing
 from stepwell.metrics.sheet import Sheet
 from stepwell.store.namespace import Namespace
@@ -85,8 +86,8 @@ def host_shard(
     failpoints: Failpoints = NO_FAILPOINTS,
 ) -> Hosted:
     """Build a shard; see `ShardParts`."""
-    flows = {flow.name for flow in registry}
-    telemetry = Telemetry(sheet_of(settings, flows), flows)
+    flows = {flow.name: [step.name for step in steps_of(flow)] for flow in registry}
+    telemetry = Telemetry(sheet_of(settings, flows.keys()), flows)
     traces = tracing_of(settings, telemetry.spans_lost)
     shard = RunningShard(
         ShardParts(

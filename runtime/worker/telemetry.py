@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Final
 
 from stepwell.actors import store_events
 from stepwell.actors.bus import Subscriber
@@ -23,12 +24,14 @@ from stepwell.worker.shard import RunningShard
 from stepwell.worker.shardlog import ShardLog
 
 SILENCE_SECONDS_MAX = 10.0
+_NO_FLOWS: Final[Mapping[str, Iterable[str]]] = {}
 
 
 class Telemetry:
-    """A shard's sheet, the subscribers that write it, and the endpoint that shows it where no parent does."""
+    """A shard's sheet, the subscribers that write it, and the endpoint that shows it where no parent does. `flows`: by
+    name, with the steps that their code names."""
 
-    def __init__(self, sheet: Sheet, flows: Iterable[str] = ()) -> None:
+    def __init__(self, sheet: Sheet, flows: Mapping[str, Iterable[str]] = _NO_FLOWS) -> None:
         self._sheet = sheet
         self._gauges = ShardGauges(sheet)
         self.totals = partial(counted_on, sheet)

@@ -201,8 +201,12 @@ def test_what_can_be_known_beforehand_is_there_with_nothing_counted(observed: Ob
         assert labels in of
     ended = set(observed.before["stepwell_executions_total"])
     assert {frozenset({("flow", flow), ("status", "error")}) for flow, *_ in PLANS} <= ended
+    failed = set(observed.before["stepwell_step_failures_total"])
+    assert {frozenset({("flow", "asked"), ("step", "call"), ("reason", "budget")})} <= failed
     for name in (
         "stepwell_dead_letters_total",
+        "stepwell_step_failures_total",
+        "stepwell_step_retries_scheduled_total",
         "stepwell_executions_total",
         "stepwell_fenced_commits_total",
         "stepwell_commands_total",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -52,12 +53,56 @@ def test_every_kind_of_event_moves_a_metric_but_those_that_tell_of_no_count(one_
         assert (samples(sheet) == before) == isinstance(event, UNCOUNTED), event
 
 
-def test_of_the_flows_that_there_are_it_is_shown_at_once_that_none_has_ended(sheet: Sheet) -> None:
-    MetricsSubscriber(sheet, ["checkout", "refund"])
-    shown = {(labels["flow"], labels["status"]): value for name, labels, value in samples(sheet) if "flow" in labels}
-    assert shown == {
-        (flow, status): 0 for flow in ("checkout", "refund") for status in ("completed", "error", "cancelled")
+def test_of_flows_and_steps_that_are_known_it_is_shown_at_once_that_nothing_has_happened(sheet: Sheet) -> None:
+    MetricsSubscriber(sheet, {"checkout": ["charge"], "refund": []})
+    shown = [(name, labels["flow"]) for name, labels, value in samples(sheet) if "flow" in labels and value == 0]
+    assert len(shown) == len(samples(sheet)) - len([name for name, labels, _ in samples(sheet) if "flow" not in labels])
+    assert Counter(shown) == {
+        ("stepwell_executions_total", "checkout"): 3,
+        ("stepwell_executions_total", "refund"): 3,
+        ("stepwell_executions_parked_total", "checkout"): 5,
+        ("stepwell_executions_parked_total", "refund"): 5,
+        ("stepwell_step_attempts_total", "checkout"): 5,
+        ("stepwell_step_retries_scheduled_total", "checkout"): 4,
+        ("stepwell_step_failures_total", "checkout"): 8,
+        ("stepwell_step_crashes_total", "checkout"): 1,
     }
+
+
+@pytest.mark.parametrize(
+    "first", [events.StepCompleted, events.AttemptFailed, events.StepGaveUp, events.StepInterrupted]
+)
+def test_of_a_step_that_was_not_known_all_counters_begin_with_its_first_event(
+    tell: MetricsSubscriber, sheet: Sheet, one_of_each: list[events.Event], first: type
+) -> None:
+    [event] = [each for each in one_of_each if type(each) is first]
+    tell(event)
+    assert {name: len(found) for name, found in of_steps(sheet).items()} == {
+        "stepwell_step_attempts_total": 5,
+        "stepwell_step_retries_scheduled_total": 4,
+        "stepwell_step_failures_total": 8,
+        "stepwell_step_crashes_total": 1,
+    }
+
+
+def of_steps(sheet: Sheet) -> dict[str, list[float]]:
+    """The values of all series of steps' counters, by name."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for name, labels, value in samples(sheet):
+        if name.endswith("_total") and "step" in labels:
+            found[name].append(value)
+    return found
+
+
+def test_a_step_that_never_fails_has_no_series_that_tell_how_failures_are_spread(
+    tell: MetricsSubscriber, sheet: Sheet, failed: events.AttemptFailed
+) -> None:
+    tell(events.StepCompleted(*WHERE, 1, 120, 9, 1_000))
+    own = [name for name, labels, _ in samples(sheet) if labels.get("step") == "charge"]
+    assert len(own) == 51
+    assert not any("backoff" in name or "attempts_left" in name for name in own)
+    tell(failed)
+    assert len([name for name, labels, _ in samples(sheet) if labels.get("step") == "charge"]) == 79
 
 
 def test_how_late_a_retry_began_is_observed_once_it_has_ended(
