@@ -410,6 +410,7 @@ ELSEWHERE = {
     i.SHARD_MEMORY: "unit/worker/test_sheets.py",
     i.SHARD_RESTARTS: WORKER,
     i.SHARDS: WORKER,
+    i.SPANS_LOST: "unit/metrics/test_shard_metrics.py",
     i.STARTED: WORKER,
     i.STEPS_LIMIT: SHARD,
     i.STEPS_RUNNING: MOMENT,
