@@ -138,6 +138,11 @@ class Admission:
             self._returning[execution_id] = partition
             self._return_to[partition] += 1
 
+    def next_starts(self) -> dict[str, str]:
+        """Of each flow whose starts wait here: the entry of the one that is let in next."""
+        heads = self._starts.heads(self._counts)
+        return {flow: start.entry_id for flow, start in heads.items()}
+
     def next(self, now: float) -> Candidate | None:
         """Who is let in next at that monotonic second; it is not here any more then. None: nobody may."""
         if self.draining:

@@ -29,7 +29,7 @@ from stepwell.actors.suspicion import STRIKES_MAX, Suspicions, opened, parking, 
 from stepwell.core.records import Outcome, encode
 from stepwell.store.inbox import Entry
 from stepwell.store.leases import Grant
-from stepwell.store.replies import Broken, Loaded
+from stepwell.store.replies import Broken, Buried, Loaded, order
 from stepwell.store.requests import DeadLetter, Forget, Load, Unlist
 from stepwell.store.suspects import Strike
 
@@ -89,10 +89,14 @@ class Dispatcher(PooledActor):
             self._bad_command(message)
         elif isinstance(message, m.LetterAnswered):
             self._letters.answered(message.letter, message.reply)
+            if isinstance(message.reply, Buried):
+                self._shard.holdings.unapplied.done(message.letter.partition, message.letter.entry_id)
         elif isinstance(message, _LoadAgain):
             self._load_again(message.execution_id)
         elif isinstance(message, _LetIn):
             pass  # whoever may come in does after each message
+        elif isinstance(message, m.CountStarts):
+            self._count_starts()
         elif isinstance(message, m.LookAround):
             self._send_away(self._residents.too_long(self._shard.clock.monotonic()))
         elif isinstance(message, m.Drain):
@@ -128,6 +132,7 @@ class Dispatcher(PooledActor):
             return False
         strike = self._suspicions.entry(entry.partition, entry.entry_id)
         if newer.entry(entry.partition, entry.entry_id, entry.fields):
+            self._begin(entry.partition, entry.entry_id)
             self._shard.observer(store_events.LeftAlone("entry"))
             return False
         if strike is not None and (why := why_buried(strike)):
@@ -154,8 +159,19 @@ class Dispatcher(PooledActor):
         if isinstance(mail, m.Doorbell) and (route is None or not route.busy):
             self._admission.ring(Start(execution_id, entry.partition, entry.entry_id, flow_of(entry)))
         else:
+            self._begin(entry.partition, entry.entry_id)
             self._send(execution_id, entry.partition, mail)
         return True
+
+    def _begin(self, partition: int, entry_id: str, since_ms: int | None = None) -> None:
+        """That entry is under way from now on: since it came, unless it was held back."""
+        since = order(entry_id)[0] if since_ms is None else since_ms
+        self._shard.holdings.unapplied.begin(partition, entry_id, since)
+
+    def _count_starts(self) -> None:
+        heads = self._admission.next_starts()
+        came = {flow: order(entry_id)[0] for flow, entry_id in heads.items()}
+        self._shard.observer(store_events.StartsWait(came, self._shard.clock.now_ms()))
 
     def _send(self, execution_id: str, partition: int, mail: m.Mail, flow: str = "") -> None:
         route = self._routes.get(execution_id)
@@ -213,6 +229,7 @@ class Dispatcher(PooledActor):
         while self._loading < LOADING_MAX and (candidate := admission.next(now)) is not None:
             if isinstance(candidate, Start):
                 mail = m.Doorbell(candidate.entry_id)
+                self._begin(candidate.partition, candidate.entry_id, self._shard.clock.now_ms())
                 self._send(candidate.execution_id, candidate.partition, mail, candidate.flow)
             else:
                 self._activate(candidate.execution_id, candidate.busy)
@@ -405,6 +422,7 @@ class Dispatcher(PooledActor):
         self._departures.end(partition)
         self._listed.pop(partition, None)
         self._shard.newer.forget(partition)
+        self._shard.holdings.unapplied.lost(partition)
         self._shard.healer.tell(m.PartitionLost(partition))
         for execution_id, route in list(self._routes.items()):
             if route.partition == partition:
@@ -473,6 +491,8 @@ class Dispatcher(PooledActor):
             route.flow = flow
 
     def _entries_done(self, message: m.EntriesDone) -> None:
+        for entry_id in message.entry_ids:
+            self._shard.holdings.unapplied.done(message.partition, entry_id)
         route = self._routes.get(message.execution_id)
         if route is not None:
             for entry_id in message.entry_ids:
@@ -507,6 +527,7 @@ class Dispatcher(PooledActor):
         lease = self._shard.holdings.lease(partition)
         if lease is None:
             return
+        self._begin(partition, entry_id)
         letter = DeadLetter(
             partition=partition,
             lease=lease,

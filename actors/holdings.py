@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from stepwell.actors.unapplied import Unapplied
 from stepwell.store.leases import Grant
 
 
@@ -19,6 +20,8 @@ class Holdings:
         self._until: dict[int, float] = {}
         self._since: dict[int, float] = {}
         self._lock = threading.Lock()
+        self.unapplied = Unapplied()
+        """Entries of our inboxes that are under way."""
         self.standing: frozenset[int] = frozenset()
         """Unrecovered partitions of which nothing is in memory, as there is no room for what they have waiting. Written
         by the dispatcher."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from stepwell.actors import store_events
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import InboxRead, Listed, LookAround, Recover, Recovering, Swept
+from stepwell.actors.messages import CountStarts, InboxRead, Listed, LookAround, Recover, Recovering, Swept
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
@@ -36,6 +36,7 @@ SWEEP_MAX = 1000
 OVERDUE_MS = 5000
 PAUSE_SECONDS = 0.2
 TAKE_OVER_SECONDS = 0.5
+BEGUN_MAX = 20
 
 
 class InboxReader:
@@ -236,11 +237,20 @@ class InboxReader:
         self._recount = False
         owned = list(self._after)
         if owned or self._counted:
-            counts = self._store.count(owned)
+            unapplied = self._holdings.unapplied
+            begun = [each for each in unapplied.oldest(BEGUN_MAX) if each[1] in self._after]
+            counts = self._store.count(self._after, [(partition, entry_id) for _, partition, entry_id in begun])
             self._observer(store_events.ExecutionsCounted(counts.sizes, counts.waiting))
             self._observer(store_events.BackoffsCounted(counts.backoffs))
-            oldest = counts.lying.oldest_ms
-            age = 0 if oldest is None else max(0, self._clock.now_ms() - oldest)
-            self._observer(store_events.LyingCounted(counts.lying, age / 1000))
+            since = [] if counts.lying.unread_ms is None else [counts.lying.unread_ms]
+            for began, partition, entry_id in begun:
+                if (partition, entry_id) in counts.lying.there:
+                    since.append(began)
+                else:  # whoever took it out, Redis is right
+                    unapplied.done(partition, entry_id)
+            now = self._clock.now_ms()
+            unapplied.lag = max(0, now - min(since, default=now)) / 1000
+            self._observer(store_events.LyingCounted(counts.lying, unapplied.lag))
+            self.dispatcher.tell(CountStarts())
         self._counted = bool(owned)
         self._counted_at = self._clock.monotonic()

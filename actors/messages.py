@@ -168,6 +168,10 @@ class LookAround(msgspec.Struct):
     """A second has passed: somebody may have rested long enough."""
 
 
+class CountStarts(msgspec.Struct):
+    """Say which starts wait for room."""
+
+
 class Recovering(msgspec.Struct):
     """Whether `Recover` is still to come for a partition that has become ours."""
 

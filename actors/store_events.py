@@ -116,10 +116,19 @@ class BackoffsCounted(msgspec.Struct, gc=False):
 
 
 class LyingCounted(msgspec.Struct, gc=False):
-    """What lies in the shard's partitions; `oldest_age` of the oldest inbox entry in seconds, 0 where there is none."""
+    """What lies in the shard's partitions; `oldest_age` in seconds of the oldest inbox entry that is neither applied
+    nor held back for want of room, 0 where there is none."""
 
     lying: Lying
     oldest_age: float
+
+
+class StartsWait(msgspec.Struct, gc=False):
+    """Starts of these flows wait for room. By flow: when the one came that is let in next (ms); '' where a flow is not
+    known. Of a flow that is not named none waits."""
+
+    next: dict[str, int]
+    now_ms: int
 
 
 class RowMissing(msgspec.Struct, gc=False):
@@ -188,6 +197,7 @@ StoreEvent: TypeAlias = (
     | ExecutionsCounted
     | BackoffsCounted
     | LyingCounted
+    | StartsWait
     | DeadLettered
     | LeftAlone
     | IngressTaken

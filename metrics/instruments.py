@@ -187,6 +187,14 @@ EXECUTION_QUEUE: Final = Instrument(
     (FLOW,),
     QUEUE_SECONDS,
 )
+QUEUED_OLDEST: Final = Instrument(
+    "executions_queued_oldest_seconds",
+    _G,
+    "Age of the start that is let in next, of those that wait for room, by flow; 0 or absent where none waits; looked "
+    "at every 5 s.",
+    (FLOW,),
+    together=Together.GREATEST,
+)
 STEP_DURATION: Final = Instrument(
     "step_duration_seconds",
     _H,
@@ -416,7 +424,8 @@ INBOX_LENGTH: Final = Instrument(
 INBOX_LAG: Final = Instrument(
     "inbox_lag_seconds",
     _G,
-    "Age of the oldest entry that lies in an inbox of an owned partition; 0 where none does; looked at every 5 s.",
+    "Age of the oldest entry of an owned partition's inbox that is neither applied nor held back until there is room "
+    "for it (then it counts from when it is let in); 0 where none is; looked at every 5 s.",
     together=Together.GREATEST,
 )
 COUNTS_AGE: Final = Instrument(

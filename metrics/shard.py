@@ -63,6 +63,7 @@ class ShardGauges:
         self._guarantee: Level | None = None
         self._flows: set[str] = set()  # that backed off at the last count
         self._counts: set[Level] = set()
+        self._starts: set[str] = set()  # flows whose starts waited at the last count
         self._now: Callable[[], Now] | None = None
 
     def limits(self, places: Mapping[str, int], running: int, partitions: int) -> None:
@@ -203,6 +204,16 @@ class ShardGauges:
         self._level(i.INGRESS_LENGTH).set(found.ingress)
         self._level(i.DEAD_LETTERS_KEPT).set(found.letters)
         self._level(i.SUSPECTS).set(found.suspects)
+
+    def starts_wait(self, ages: Mapping[str, float]) -> None:
+        """By flow: how many seconds ago the start came that is let in next, of those that wait for room."""
+        oldest: dict[Level, float] = {}
+        for flow in self._starts.union(ages):  # some may share a series
+            level = self._level(i.QUEUED_OLDEST, flow)
+            oldest[level] = max(oldest.get(level, 0), ages.get(flow, 0))
+        for level, age in oldest.items():
+            level.set(age)
+        self._starts = set(ages)
 
     # The rest.
 

@@ -82,8 +82,9 @@ WORK: Final = Row(
         ),
         lines(
             "How long executions are queued",
-            "From creation to begin.",
+            "From creation to begin; and how long the one has waited by now that is let in next.",
             *quantiles("stepwell_execution_queue_seconds", "FLOW"),
+            Query("max by (flow) (stepwell_executions_queued_oldest_seconds{FLOW})", "waits now: {{flow}}"),
             unit="s",
         ),
         lines(

@@ -14,7 +14,7 @@ from stepwell.core.status import PARKED, TERMINAL
 __all__ = ["Notice", "notices"]
 
 OVERDUE_MS: Final = 5_000
-BACKLOG_MS: Final = 10_000
+BACKLOG_SECONDS: Final = 10
 RESTARTED_MS: Final = 60_000
 SILENT_NAMED: Final = 2
 
@@ -63,12 +63,13 @@ def _silent(shards: Sequence[ShardState]) -> list[str]:
 def _warnings(seen: Overview) -> list[str]:
     found = []
     working = any(each.state != "silent" for each in seen.shards)
-    oldest, first = seen.inbox.oldest_at, seen.backoffs.next[:1]
-    if oldest is not None and seen.at - oldest > BACKLOG_MS:
-        found.append(
-            f"the inbox of partition {seen.inbox.partition} has a command that waits for"
-            f" {(seen.at - oldest) / 1000:.0f} s"
-        )
+    first = seen.backoffs.next[:1]
+    for each in seen.shards:
+        if each.state != "silent" and (each.inbox_lag or 0) > BACKLOG_SECONDS:
+            found.append(
+                f"shard {each.name} has not applied an entry of its inboxes for {each.inbox_lag:.0f} s: its log says"
+                " why"
+            )
     if working and first and seen.at - first[0].due_at > OVERDUE_MS:
         late = (seen.at - first[0].due_at) / 1000
         found.append(f"retries are overdue by up to {late:.0f} s: first that of {first[0].execution}")

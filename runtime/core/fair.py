@@ -28,6 +28,11 @@ class FairQueue(Generic[T]):
         """All items, line by line."""
         return (item for line in self._lines.values() for item in line)
 
+    def heads(self, wanted: Callable[[T], bool]) -> dict[str, T]:
+        """The first of each line that is wanted."""
+        firsts = {key: next(filter(wanted, line), None) for key, line in self._lines.items()}
+        return {key: item for key, item in firsts.items() if item is not None}
+
     def push(self, key: str, item: T) -> None:
         """Add an item at the end of the line of `key`."""
         line = self._lines.get(key)

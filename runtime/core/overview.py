@@ -110,6 +110,7 @@ class ShardState(msgspec.Struct, frozen=True):
 
     `silent_ms`: since its last sign of life. `life`: the how manieth process of its worker it is; `started_at`: when
     that began its work. `queued`: attempts that wait for their turn. `limit`: bodies that it runs at most.
+    `inbox_lag`: age in seconds of its oldest inbox entry that is neither applied nor waits for room.
     """
 
     name: str
@@ -126,6 +127,7 @@ class ShardState(msgspec.Struct, frozen=True):
     queued: int | None = None
     limit: int | None = None
     steps_per_second: float | None = None
+    inbox_lag: float | None = None
 
 
 class Partitions(msgspec.Struct, frozen=True):
@@ -328,6 +330,7 @@ def _shard(name: str, seen: Seen, partitions: int) -> ShardState:
         queued=None if told is None else told.queued,
         limit=None if told is None else told.limit,
         steps_per_second=None if told is None else told.work.rates.steps,
+        inbox_lag=None if told is None else told.inbox_lag,
     )
 
 

@@ -72,6 +72,7 @@ class Vitals(msgspec.Struct, frozen=True, omit_defaults=True):
         queued: attempts that wait for their turn.
         limit: bodies that it runs at most.
         work: what has been counted.
+        inbox_lag: age in seconds of its oldest inbox entry that is neither applied nor waits for room.
         longest: what runs longest, the longest first.
         guarantee: what is in force, as the shard sees it; empty until it has looked.
     """
@@ -84,5 +85,6 @@ class Vitals(msgspec.Struct, frozen=True, omit_defaults=True):
     queued: Count = 0
     limit: Count = 0
     work: Work = Work()
+    inbox_lag: Seconds = 0.0
     longest: tuple[RunningStep, ...] = ()
     guarantee: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,13 +22,15 @@ _STRIKES: Final = ("x:", "e:")
 
 
 class Lying(msgspec.Struct, frozen=True):
-    """What waits to be applied, or for a person. `entries` in the inboxes; `oldest_ms` is when the oldest of them came,
-    None where there is none. `letters` that are dead, and `suspects`: executions and entries that shards have died on.
+    """What waits to be applied, or for a person. `entries` in the inboxes; `unread_ms` is when the oldest of them came
+    that was not read yet, None where all were; `there`: of those asked for the ones that lie there. `letters` that are
+    dead, and `suspects`: executions and entries that shards have died on.
     `ingress`: entries there, with its letters; 0 unless partition 0 is among those counted, so that only one counts.
     """
 
     entries: int = 0
-    oldest_ms: int | None = None
+    unread_ms: int | None = None
+    there: frozenset[tuple[int, str]] = frozenset()
     letters: int = 0
     suspects: int = 0
     ingress: int = 0
@@ -46,18 +48,25 @@ class Counts(msgspec.Struct):
     lying: Lying
 
 
-def count(link: Link, keys: Keys, partitions: Sequence[int]) -> Counts:
+def count(link: Link, keys: Keys, read: Mapping[int, str], begun: Sequence[tuple[int, str]] = ()) -> Counts:
     """Count these partitions, in two round trips. A stranger's key counts as empty, and so does what lies at a master
-    of a cluster that is away. Raises as `Link.call_each` does."""
+    of a cluster that is away. Raises as `Link.call_each` does.
+
+    `read`: by partition up to which entry its inbox was read; `begun`: entries of which it is asked whether they are
+    there; those that can't be looked for are.
+    """
+    partitions = list(read)
     sizes: list[Command] = [["ZCARD", keys.by(p, status)] for status in _SHOWN for p in partitions]
     waiting = backoffs.waiting(keys, partitions)
     flows = backoffs.flows(keys, partitions)
-    lying = _lying_commands(keys, partitions)
-    answers = iter(_ask(link, [*sizes, *waiting.commands, *flows.commands, *lying]))
+    lying = _lying_commands(keys, read)
+    asked: list[Command] = [["XRANGE", keys.inbox(p), entry_id, entry_id] for p, entry_id in begun]
+    answers = iter(_ask(link, [*sizes, *waiting.commands, *flows.commands, *asked, *lying]))
     by_status = {status: sum([number(next(answers)) for _ in partitions]) for status in _SHOWN}
     waits = waiting.parse([next(answers) for _ in waiting.commands])
     lists = backoffs.pairs(flows.parse([next(answers) for _ in flows.commands]))
-    lies = _lying(list(answers), 0 in partitions)
+    there = frozenset([each for each in begun if (raw := next(answers)) is None or entries_of(raw)])
+    lies = msgspec.structs.replace(_lying(list(answers), 0 in partitions), there=there)
     return Counts(by_status, waits, backoffs.by_flow(_backing_off(link, keys, lists)), lies)
 
 
@@ -74,12 +83,12 @@ def _backing_off(link: Link, keys: Keys, lists: Sequence[tuple[int, str]]) -> It
             yield flow, size
 
 
-def _lying_commands(keys: Keys, partitions: Sequence[int]) -> list[Command]:
-    commands: list[Command] = [["XLEN", keys.ingress], ["XLEN", keys.ingress_dead]] if 0 in partitions else []
-    for part in (keys.parts[p] for p in partitions):
+def _lying_commands(keys: Keys, read: Mapping[int, str]) -> list[Command]:
+    commands: list[Command] = [["XLEN", keys.ingress], ["XLEN", keys.ingress_dead]] if 0 in read else []
+    for part, last in ((keys.parts[p], last) for p, last in read.items()):
         commands += [
             ["XLEN", part.inbox],
-            ["XRANGE", part.inbox, "-", "+", "COUNT", 1],
+            ["XRANGE", part.inbox, f"({last}", "+", "COUNT", 1],
             ["XLEN", part.dead],
             ["HKEYS", part.suspects],
         ]
@@ -92,7 +101,7 @@ def _lying(raws: list[object], with_ingress: bool) -> Lying:
     oldest = [order(entries[0][0])[0] for raw in rest[1::4] if (entries := entries_of(raw))]
     return Lying(
         entries=sum(map(number, rest[0::4])),
-        oldest_ms=min(oldest, default=None),
+        unread_ms=min(oldest, default=None),
         letters=letters + sum(map(number, rest[2::4])),
         suspects=sum(text(field).startswith(_STRIKES) for raw in rest[3::4] for field in items_of(raw)),
         ingress=ingress,

@@ -168,9 +168,10 @@ class InboxStore:
         (raw,) = self._link.call([command])
         return text(raw)
 
-    def count(self, partitions: Sequence[int]) -> census.Counts:
-        """How many executions of these partitions have not ended, what they wait for, and what lies there."""
-        return census.count(self._link, self._keys, partitions)
+    def count(self, read: Mapping[int, str], begun: Sequence[tuple[int, str]] = ()) -> census.Counts:
+        """How many executions of some partitions have not ended, what they wait for, and what lies there. `read`: by
+        partition up to which entry its inbox was read; `begun`: entries of them that are said to be there still."""
+        return census.count(self._link, self._keys, read, begun)
 
     def lengths(self) -> list[int]:
         """How many entries wait, by partition."""

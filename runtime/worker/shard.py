@@ -213,6 +213,7 @@ class RunningShard:
             lambda: self.executions,
             Recent(parts.totals, self.clock.monotonic).work,
             parts.guarantee,
+            lambda: self.holdings.unapplied.lag,
         )
 
         def take_in() -> None:

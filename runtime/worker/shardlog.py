@@ -43,7 +43,7 @@ THERE: Final[dict[type, int]] = {
 """Told where it is noticed, at most at this level: a trouble when it begins, many partitions in one line."""
 
 COUNTED: Final[frozenset[type]] = frozenset(
-    {e.BatchWritten, e.ExecutionsCounted, e.BackoffsCounted, e.LyingCounted, e.IngressTaken}
+    {e.BatchWritten, e.ExecutionsCounted, e.BackoffsCounted, e.LyingCounted, e.StartsWait, e.IngressTaken}
 )
 """Only counted: it happens all the time."""
 

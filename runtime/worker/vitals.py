@@ -33,6 +33,7 @@ class VitalSigns:
         executions: how many are in memory.
         work: what has been counted.
         guarantee: what is in force, as labels.
+        inbox_lag: seconds; see `Vitals`.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class VitalSigns:
         executions: Callable[[], int],
         work: Callable[[], Work],
         guarantee: Callable[[], Mapping[str, str]],
+        inbox_lag: Callable[[], float],
     ) -> None:
         self._store = VitalsStore(link)
         self._shard_id = shard_id
@@ -56,6 +58,7 @@ class VitalSigns:
         self._executions = executions
         self._work = work
         self._guarantee = guarantee
+        self._inbox_lag = inbox_lag
         self._started_at = 0
         self._due = 0.0
         self._forget_due = 0.0
@@ -97,6 +100,7 @@ class VitalSigns:
             queued=max(0, under_way - len(at_work)),
             limit=self._limit,
             work=self._work(),
+            inbox_lag=self._inbox_lag(),
             longest=tuple(map(_running, longest)),
             guarantee=dict(self._guarantee()),
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from stepwell.store.census import Lying
+from stepwell.store.inbox import START
 from stepwell.store.suspects import Loss, SuspectStore
 
 
 def lying(store, *partitions):
-    return store.inbox.count(partitions).lying
+    return store.inbox.count(dict.fromkeys(partitions, START)).lying
 
 
 def test_an_empty_namespace_has_nothing(store):
@@ -20,8 +21,21 @@ def test_entries_are_counted_with_when_the_oldest_came(store):
         store.inbox.send(partition, {"type": "signal"})
     oldest = min(int(entry.entry_id.partition("-")[0]) for entry in store.inbox.read({1: "0-0", 2: "0-0"}, None, 9))
     found = lying(store, 1, 2)
-    assert (found.entries, found.oldest_ms) == (3, oldest)
+    assert (found.entries, found.unread_ms) == (3, oldest)
     assert lying(store, 3) == Lying()
+
+
+def test_what_was_read_is_old_no_more_and_what_came_later_is(store):
+    first, second = (store.inbox.send(1, {"type": "signal"}) for _ in range(2))
+    read = {1: first}
+    assert store.inbox.count(read).lying.unread_ms == int(second.partition("-")[0])
+    assert store.inbox.count({1: second}).lying == Lying(entries=2)
+
+
+def test_of_entries_that_are_asked_for_those_are_told_that_are_there(store):
+    entry = store.inbox.send(1, {"type": "signal"})
+    found = store.inbox.count({1: START, 2: START}, [(1, entry), (1, "1-1"), (2, entry)])
+    assert found.lying.there == {(1, entry)}
 
 
 def test_the_ingress_counts_with_partition_0_alone(store):

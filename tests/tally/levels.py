@@ -21,6 +21,7 @@ OF_WORK: Final = frozenset(
         i.ACTORS_READY,
         i.INBOX_LENGTH,
         i.INBOX_LAG,
+        i.QUEUED_OLDEST,
         i.INGRESS_LENGTH,
     }
 )

@@ -55,7 +55,7 @@ class Blinks:
         self.swept.append(partition)
         return []
 
-    def count(self, _: object) -> Counts:
+    def count(self, *_: object) -> Counts:
         self.counts += 1
         return Counts({}, {}, {}, Lying())
 

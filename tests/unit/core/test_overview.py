@@ -150,7 +150,7 @@ def test_many_silent_shards_are_one_line() -> None:
 
 
 def test_the_worst_is_said_first() -> None:
-    again = vitals(started_at=NOW - 7_000, life=3)
+    again = vitals(started_at=NOW - 7_000, life=3, inbox_lag=14.2)
     found = said(
         **working(
             members={"w/0": member(), "w/1": member(ago=14_000)},
@@ -168,12 +168,16 @@ def test_the_worst_is_said_first() -> None:
         ("bad", "not all can be read: WRONGTYPE of a key"),
         ("bad", "shard w/1 is silent for 14 s"),
         ("bad", "1 of 4 partitions have no owner"),
-        ("warning", "the inbox of partition 7 has a command that waits for 14 s"),
+        ("warning", "shard w/0 has not applied an entry of its inboxes for 14 s: its log says why"),
         ("warning", "retries are overdue by up to 9 s: first that of e1"),
         ("warning", "shard w/0 was started again 7 s ago (process 3)"),
         ("warning", "1 execution needs a person: stepwell list --status parked"),
         ("warning", "12 dead letters: stepwell dead list"),
     ]
+
+
+def test_an_old_entry_that_waits_for_room_is_nothing_out_of_the_ordinary() -> None:
+    assert said(**working(vitals={"w/0": vitals(inbox_lag=9)}, inbox=Inbox(230, NOW - 600_000, 7))) == []
 
 
 def test_a_promise_that_can_t_be_kept_is_said() -> None:

@@ -63,6 +63,7 @@ class Stage:
             lambda: 12,
             lambda: self.work,
             lambda: {"kept": "yes"},
+            lambda: 1.5,
         )
 
     def look(self, seconds: float = TELL_SECONDS) -> dict[str, Vitals]:
