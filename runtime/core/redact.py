@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterable
 from urllib.parse import quote
 
@@ -30,26 +29,33 @@ _QUERY_OF_ADDRESS = re.compile(_SECRET_NAME + r"[^&]*", re.IGNORECASE)
 
 class Secrets:
     """Values to hide, in all their spellings. Each text that is written is searched for all of them: they are put in
-    order when they are named, the longer ones first, so that one which contains another leaves no remainder. Threads
+    order once, the longer ones first, so that one which contains another leaves no remainder. Threads
     may share it."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self.values: tuple[str, ...] = ()
-        self._spellings: tuple[str, ...] = ()
-        self._lock = threading.Lock()
+        self._known: dict[str, tuple[str, ...]] = {}  # by value its spellings; grows by one operation, without a lock
+        self._ordered: tuple[int, tuple[str, ...]] = (0, ())  # of how many values, the spellings of these
         for value in values:
             self.add(value)
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """All that are hidden."""
+        return tuple(self._known)
+
     def add(self, value: str) -> None:
         """Hide this one, too; an empty one is ignored."""
-        with self._lock:
-            if value and value not in self.values:
-                self._spellings = tuple(sorted({*self._spellings, *_spellings_of(value)}, key=len, reverse=True))
-                self.values = (*self.values, value)
+        if value and value not in self._known:
+            self._known[value] = tuple(_spellings_of(value))
 
     def hide(self, text: str) -> str:
         """The text with `***` for each of them."""
-        for spelling in self._spellings:
+        count, spellings = self._ordered
+        if count != len(self._known):
+            known = list(self._known.values())
+            spellings = tuple(sorted({each for of in known for each in of}, key=len, reverse=True))
+            self._ordered = (len(known), spellings)
+        for spelling in spellings:
             text = text.replace(spelling, HIDDEN)
         return text
 
