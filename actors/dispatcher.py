@@ -22,6 +22,7 @@ from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.left import Left
 from stepwell.actors.letters import Letters
+from stepwell.actors.noting import note
 from stepwell.actors.residents import Residents
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
@@ -310,7 +311,8 @@ class Dispatcher(PooledActor):
         lease = self._shard.holdings.lease(route.partition)
         if route.rung and lease is not None:
             # It was on a list, and every sweep would find it there again.
-            logger.warning("execution %s is listed and has no row: it is taken off the lists", execution_id)
+            told = "execution %s is listed and has no row: it is taken off the lists"
+            note(logger, store_events.RowMissing, told, execution_id, execution=execution_id)
             self._shard.observer(store_events.RowMissing(execution_id))
             flows = sorted({flow.name for flow in self._shard.registry} | ({route.flow} - {""}))
             self._shard.mirror.send(None, Unlist(route.partition, execution_id, lease, flows))
@@ -500,7 +502,20 @@ class Dispatcher(PooledActor):
 
     def _opens(self, kind: str, name: str, strike: Strike) -> None:
         against = f"{strike.count} of {STRIKES_MAX} strikes against it ({strike.cause})"
-        logger.warning("%s %s is opened again, with %s", kind, name, against)
+        told = "%s %s is opened again, with %s"
+        note(
+            logger,
+            store_events.SuspectOpened,
+            told,
+            kind,
+            name,
+            against,
+            kind=kind,
+            entry=name if kind == "entry" else None,
+            execution=name if kind == "execution" else None,
+            strikes=strike.count,
+            detail=strike.cause,
+        )
         self._shard.observer(store_events.SuspectOpened(kind, name, strike.count, strike.cause))
 
     def _forgive(self, partition: int, fields: list[str]) -> None:

@@ -15,6 +15,7 @@ from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.ref import AnyRef
+from stepwell.actors.noting import note
 from stepwell.actors.shard import Shard
 from stepwell.core import row
 from stepwell.core.checkpoint import Checkpoint
@@ -44,8 +45,10 @@ class Healer(PooledActor):
             if not (self._to_ask or self._asked or self._lists_to_come):
                 afterlife.settled(message.sent)
         elif isinstance(message, m.TailLost):
-            logger.warning("Redis has lost acknowledged writes of partition %d: comparing its rows", message.partition)
-            self._shard.observer(store_events.TailLost(message.partition))
+            partition = message.partition
+            told = "Redis has lost acknowledged writes of partition %d: comparing its rows"
+            note(logger, store_events.TailLost, told, partition, partition=partition)
+            self._shard.observer(store_events.TailLost(partition))
             self._lists_to_come += 1
             self._shard.dispatcher.tell(message)
         elif isinstance(message, m.Living):

@@ -16,6 +16,7 @@ from stepwell.actors import store_events
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import CountStarts, InboxRead, Listed, LookAround, Recover, Recovering, Swept
+from stepwell.actors.noting import note
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
@@ -104,11 +105,12 @@ class InboxReader:
             if self._clock.monotonic() >= self._sweep_due:
                 self._sweep()
             if self._warned and not self._changes:
-                logger.info("inboxes are read again")
+                note(logger, store_events.StoreTrouble, "inboxes are read again", level=logging.INFO, part="inbox")
                 self._warned = False
         except StoreError as error:
             if not self._warned:
-                logger.warning("inboxes can't be read (%s); trying again", error)
+                told = "inboxes can't be read (%s); trying again"
+                note(logger, store_events.StoreTrouble, told, error, part="inbox", kind=kind_of(error))
             self._warned = True
             self._observer(store_events.StoreTrouble("inbox", kind_of(error), str(error)))
             self._on_trouble()

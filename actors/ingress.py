@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from stepwell.actors.intake import Intake
+from stepwell.actors.noting import note
 from stepwell.actors.store_events import StoreObserver, StoreTrouble
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
@@ -71,11 +72,12 @@ class Ingress:
         try:
             self._round(block_ms)
             if self._warned:
-                logger.info("the ingress is read again")
+                note(logger, StoreTrouble, "the ingress is read again", level=logging.INFO, part="ingress")
             self._warned = False
         except StoreError as error:
             if not self._warned:
-                logger.warning("the ingress can't be read (%s); trying again", error)
+                told = "the ingress can't be read (%s); trying again"
+                note(logger, StoreTrouble, told, error, part="ingress", kind=kind_of(error))
             self._warned = True
             self._observer(StoreTrouble("ingress", kind_of(error), str(error)))
             self._unsure = True

@@ -23,8 +23,9 @@ from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.mirror import Mirror
+from stepwell.actors.noting import note
 from stepwell.actors.seqs import SeqBook
-from stepwell.actors.store_events import StoreObserver
+from stepwell.actors.store_events import StoreEvent, StoreObserver
 from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.core.partition import ranges
 from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, Unanswered, parse_lease
@@ -209,14 +210,17 @@ class Leases:
                 return False
             now = self._clock.monotonic()
             if self._failing_since is None:
-                logger.warning("leases can't be renewed (%s); trying again every %g s", error, RETRY_SECONDS)
+                told = "leases can't be renewed (%s); trying again every %g s"
+                note(logger, store_events.StoreTrouble, told, error, RETRY_SECONDS, part="leases", kind=kind_of(error))
                 self._failing_since = now
             self._due = self._retry_at = now + RETRY_SECONDS
             self._observer(store_events.StoreTrouble("leases", kind_of(error), str(error)))
             self._on_trouble()
             return False
         if self._failing_since is not None:
-            logger.info("leases are renewed again, after %.1f s", self._clock.monotonic() - self._failing_since)
+            lasted = self._clock.monotonic() - self._failing_since
+            told, kind = "leases are renewed again, after %.1f s", store_events.StoreTrouble
+            note(logger, kind, told, lasted, level=logging.INFO, part="leases", duration_s=round(lasted, 3))
         self._failing_since = None
         self._retry_at = 0.0
         return True
@@ -282,9 +286,11 @@ class Leases:
         if complete and grants and not missed:
             self.on_settled(sent)
         for holder, partitions in lost.items():
-            _tell_of(f"{holder} holds what is not ours any more:", partitions, logging.WARNING)
+            told, kind = f"{holder} holds what is not ours any more:", store_events.PartitionGone
+            _tell_of(kind, told, partitions, logging.WARNING, reason="lost", holder=holder)
         if retaken:
-            _tell_of("leases had lapsed or were lost, nobody else had taken them: ours again in", retaken)
+            told = "leases had lapsed or were lost, nobody else had taken them: ours again in"
+            _tell_of(store_events.PartitionGained, told, retaken, reason="taken again")
         self._note_missed(missed)
         for partition in list(self._suspects):
             self._checked(partition)
@@ -292,7 +298,8 @@ class Leases:
     def _note_missed(self, reason: str) -> None:
         """A part of the store does not answer: the leases there lapse if it stays so, the others don't."""
         if reason and not self._missed:
-            logger.warning("some leases can't be renewed (%s); trying again every %g s", reason, RETRY_SECONDS)
+            told = "some leases can't be renewed (%s); trying again every %g s"
+            note(logger, store_events.StoreTrouble, told, reason, RETRY_SECONDS, part="leases")
         self._missed = reason
 
     def _checked(self, partition: int) -> None:
@@ -329,7 +336,6 @@ class Leases:
         held = self._take(missing, sent)
         freed = [h.partition for h in held if self._held_by_dead(h) and self._store.free(h.partition, h.value)]
         if freed:
-            logger.info("took over %d partitions from a dead process of this host", len(freed))
             self._take(freed, sent, dead=True)
         return len(held) > len(freed)
 
@@ -344,7 +350,8 @@ class Leases:
         self._unreleased += [grant for grant in granted if grant.epoch <= self._given_up.get(grant.partition, 0)]
         untaken = next((answer.reason for answer in answers if isinstance(answer, Unanswered)), "")
         if untaken and untaken != self._untaken:
-            logger.warning("some partitions can't be taken (%s); trying again", untaken)
+            told = "some partitions can't be taken (%s); trying again"
+            note(logger, store_events.StoreTrouble, told, untaken, part="leases")
         self._untaken = untaken
         with self._lock:
             too_late = self._released
@@ -354,7 +361,8 @@ class Leases:
                 self.on_gained(grant)
                 self._observer(store_events.PartitionGained(grant.partition, _cause(grant, dead)))
         if grants and not too_late:
-            _tell_of("took", [grant.partition for grant in grants])
+            causes = ",".join(sorted({_cause(grant, dead) for grant in grants} - {""})) or None
+            _tell_of(store_events.PartitionGained, "took", [grant.partition for grant in grants], cause=causes)
         if too_late and grants:
             self._give_back(grants)
         return [answer for answer in answers if isinstance(answer, Held)]
@@ -412,7 +420,7 @@ class Leases:
                 self._observer(store_events.PartitionGone(partition, "handed over"))
                 given.append(partition)
         if given:
-            _tell_of("handed over", given)
+            _tell_of(store_events.PartitionGone, "handed over", given, reason="handed over")
         if self._unreleased:
             try:
                 self._give_back(self._unreleased)
@@ -437,7 +445,29 @@ def _cause(grant: Grant, dead: bool) -> Literal["", "boxed", "dead", "lapsed"]:
     return "boxed" if grant.boxed else "dead" if dead else "lapsed"
 
 
-def _tell_of(what: str, partitions: list[int], level: int = logging.INFO) -> None:
+def _tell_of(
+    kind: type[StoreEvent],
+    what: str,
+    partitions: list[int],
+    level: int = logging.INFO,
+    *,
+    reason: str | None = None,
+    cause: str | None = None,
+    holder: str | None = None,
+) -> None:
     """One line, however many partitions."""
-    extra = {"fields": {"partitions": len(partitions)}}
-    logger.log(level, "%s %d partitions: %s", what, len(partitions), ranges(partitions), extra=extra)
+    count, which = len(partitions), ranges(partitions)
+    note(
+        logger,
+        kind,
+        "%s %d partitions: %s",
+        what,
+        count,
+        which,
+        level=level,
+        partitions=count,
+        which=which,
+        reason=reason,
+        cause=cause,
+        holder=holder,
+    )

@@ -16,6 +16,7 @@ from typing import Protocol
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, NO_FAILPOINTS, Failpoints
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import Answered, LetterAnswered, RowRead, Written
+from stepwell.actors.noting import note
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver, StoreTrouble
 from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import UNREACHABLE, Committed, Fenced, Refused, Reply
@@ -197,7 +198,8 @@ class Mirror:
         elif not self._again:
             if self._troubles:
                 lasted = self._monotonic() - self._trouble_since
-                logger.info("Redis acknowledges writes again, after %.1f s", lasted)
+                told = "Redis acknowledges writes again, after %.1f s"
+                note(logger, StoreTrouble, told, lasted, level=logging.INFO, part="mirror", duration_s=round(lasted, 3))
             self._troubles = 0
 
     def _reach(self, failpoint: str, batch: list[Order]) -> None:
@@ -218,12 +220,9 @@ class Mirror:
         if not self._troubles:
             self._trouble_since = self._monotonic()
         if self._troubles % TOLD_EACH == 0:
-            logger.warning(
-                "Redis does not acknowledge writes (%s); %d wait, nothing is lost, trying again in %.2g s",
-                reason,
-                len(batch),
-                seconds,
-            )
+            told = "Redis does not acknowledge writes (%s); %d wait, nothing is lost, trying again in %.2g s"
+            kind = event.kind if isinstance(event, StoreTrouble) else None
+            note(logger, type(event), told, reason, len(batch), seconds, part="mirror", kind=kind, error=reason)
         self._troubles += 1
         self._observer(event)
         if partly:

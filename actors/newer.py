@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Final
 
+from stepwell.actors.noting import note
+from stepwell.actors.store_events import LeftAlone
 from stepwell.core.formats import FORMAT, entry_format, row_format
 
 __all__ = ["Newer"]
 
 logger = logging.getLogger("stepwell.newer")
+_SHOWN: Final = {"row": "row of execution", "entry": "entry", "ingress": "entry"}
 
 
 class Newer:
@@ -41,7 +45,7 @@ class Newer:
         if found is None or found <= self.reads:
             return False
         self.leave_entry(partition, entry_id)
-        self.say("entry", entry_id, found)
+        self.say("entry" if partition >= 0 else "ingress", entry_id, found)
         return True
 
     def leave_entry(self, partition: int, entry_id: str) -> None:
@@ -60,7 +64,7 @@ class Newer:
             return False
         self.count += execution_id not in rows
         self._rows.setdefault(partition, rows)[execution_id] = clean
-        self.say("row of execution", execution_id, found)
+        self.say("row", execution_id, found)
         return True
 
     def unmet(self) -> set[int]:
@@ -71,15 +75,20 @@ class Newer:
         """It is not ours any more."""
         self.count -= len(self._entries.pop(partition, ())) + len(self._rows.pop(partition, ()))
 
-    def say(self, what: str, name: str, found: int) -> None:
+    def say(self, kind: str, name: str, found: int) -> None:
         """Tell people, once for each kind and format."""
-        if (what, found) not in self._said:
-            self._said.add((what, found))
-            logger.warning(
+        if (kind, found) not in self._said:
+            self._said.add((kind, found))
+            note(
+                logger,
+                LeftAlone,
                 "%s %s has format %d, and this version reads up to %d: it and all like it are left alone, until a newer"
                 " worker owns them; upgrade this one",
-                what,
+                _SHOWN[kind],
                 name,
                 found,
                 self.reads,
+                kind=kind,
+                entry=None if kind == "row" else name,
+                execution=name if kind == "row" else None,
             )

@@ -8,6 +8,7 @@ from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.supervision import ChildFailed, RestartIntensity
+from stepwell.actors.noting import note
 from stepwell.actors.shard import Shard
 from stepwell.core.redact import redact
 from stepwell.core.status import PARK_CRASHED
@@ -36,13 +37,19 @@ class Supervisor(PooledActor):
         # What a user's code raises may hold an address with its password.
         error = redact(f"{type(failure.error).__name__}: {failure.error}")
         traceback = redact(failure.traceback)
-        logger.error(
-            "the actor of execution %s failed in %s (%s); %s\n%s",
+        note(
+            logger,
+            store_events.ActorFailed,
+            "the actor of execution %s failed in %s (%s); %s",
             execution_id,
             failure.where,
             error,
             "it is rebuilt from its row" if again else "it failed too often and is parked",
-            traceback,
+            raised=failure.error,
+            execution=execution_id,
+            where=failure.where,
+            error=error,
+            reason="reloaded" if again else "parked",
         )
         self._shard.observer(store_events.ActorFailed(execution_id, error, not again))
         if not again and isinstance(failure.message, m.CommandMail):

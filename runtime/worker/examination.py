@@ -14,6 +14,7 @@ from stepwell.actors.leases import TTL_MS
 from stepwell.core.errors import StoreError
 from stepwell.store.namespace import Namespace
 from stepwell.store.scripts import Scripts
+from stepwell.worker.lines import tell
 from stepwell.worker.opening import connector
 from stepwell.worker.postmortem import Findings, examine
 
@@ -47,11 +48,21 @@ class Examination:
                 findings = self._examine()
             except StoreError as error:
                 if time.monotonic() >= deadline:
-                    logger.error("what killed shard %s could not be written down: %s", self.shard_id, error)
+                    told = "what killed shard %s could not be written down: %s"
+                    logger.error(told, self.shard_id, error, extra={"fields": {"shard": self.shard_id}})
                     return False
                 time.sleep(PAUSE_SECONDS)
                 continue
-            logger.warning("shard %s: %s", self.shard_id, findings.sentence())
+            tell(
+                logger,
+                "ShardExamined",
+                "shard %s: %s",
+                self.shard_id,
+                findings.sentence(),
+                shard=self.shard_id,
+                partitions=len(findings.partitions),
+                steps=findings.interrupted,
+            )
             return bool(findings.struck or findings.named)
 
     def _examine(self) -> Findings:

@@ -17,6 +17,7 @@ from stepwell.metrics.instruments import COMMITS
 from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import WorkerMetrics
 from stepwell.worker import control as c
+from stepwell.worker.lines import Happening, tell
 from stepwell.worker.slots import Cause, Slot
 from stepwell.worker.spawn import Handle
 
@@ -188,7 +189,8 @@ class Fleet:
         try:
             handle = self._aide.spawn(slot)
         except OSError as error:  # no memory, too many processes
-            self._report(slot, slot.end(f"it can't be started: {error.strerror}", self._monotonic(), committed=False))
+            cause = slot.end(f"it can't be started: {error.strerror}", self._monotonic(), committed=False)
+            self._report(slot, cause, None)
             self._decide(slot, named=False)
             return
         slot.begin(handle, self._monotonic())
@@ -215,7 +217,8 @@ class Fleet:
         slot.pulse = message.pulse
         if slot.state == "starting":  # and not told to end meanwhile
             slot.state = "running"
-        logger.info("shard %s runs (process %d)", slot.name, 0 if slot.handle is None else slot.handle.pid)
+        pid = 0 if slot.handle is None else slot.handle.pid
+        tell(logger, "ShardStarted", "shard %s runs (process %d)", slot.name, pid, shard=slot.name, pid=pid)
         self.had_started = self.had_started or all(each.state == "running" for each in self.slots)
 
     def _failed(self, slot: Slot, message: c.Failed) -> None:
@@ -238,17 +241,16 @@ class Fleet:
             self._kill(slot, Cause("silent", f"nothing was heard of it for {MUTE_SECONDS_MAX:g} s"))
         elif slot.state == "starting" and not slot.slow and now - slot.heard_at > SLOW_SECONDS:
             slot.slow = True
-            logger.warning(
+            told = (
                 "shard %s has said nothing for %g s of its start: a module with flows takes long to load, or Redis to"
-                " answer",
-                slot.name,
-                SLOW_SECONDS,
+                " answer"
             )
+            tell(logger, "ShardSlow", told, slot.name, SLOW_SECONDS, shard=slot.name)
 
     def _kill(self, slot: Slot, cause: Cause) -> None:
         if slot.handle is None or slot.kill_cause is not None:
             return
-        logger.critical("shard %s is killed: %s", slot.name, cause.text)
+        self._tell_of(slot, "ShardKilled", "shard %s is killed: %s", cause, slot.handle.pid)
         slot.kill_cause = cause
         slot.handle.kill()
 
@@ -261,15 +263,19 @@ class Fleet:
             self.cut_short += slot.left
             slot.state = "ended"
             return
-        self._report(slot, cause)
+        self._report(slot, cause, handle.pid)
         if self.draining:
             self.failure = self.failure or f"shard {slot.name} died before it had ended: {cause.text}"
         slot.state, slot.due = "examined", self._monotonic() + EXAMINING_SECONDS
         self._aide.examine(slot)
 
-    def _report(self, slot: Slot, cause: Cause) -> None:
+    def _report(self, slot: Slot, cause: Cause, pid: int | None) -> None:
         if self.refusal is None or self.had_started:  # who waits for the start is told
-            logger.error("shard %s died: %s", slot.name, cause.text)
+            self._tell_of(slot, "ShardDied", "shard %s died: %s", cause, pid)
+
+    def _tell_of(self, slot: Slot, what: Happening, told: str, cause: Cause, pid: int | None) -> None:
+        name, text = slot.name, cause.text
+        tell(logger, what, told, name, text, shard=name, pid=pid, cause=cause.kind, detail=text)
 
     def _decide(self, slot: Slot, named: bool) -> None:
         """Start a dead shard again, later or never."""
@@ -285,5 +291,8 @@ class Fleet:
             self.failure = self.failure or f"shard {slot.name} {verdict}"
             return
         pause = self._rules.pause(slot.memory)
-        logger.info("shard %s is started again%s", slot.name, f" in {pause:g} s" if pause else "")
+        when = f" in {pause:g} s" if pause else ""
+        cause = None if slot.cause is None else slot.cause.kind
+        told = "shard %s is started again%s"
+        tell(logger, "ShardRestarting", told, slot.name, when, shard=slot.name, cause=cause, delay_s=pause)
         slot.state, slot.due = "waiting", self._monotonic() + pause

@@ -8,6 +8,7 @@ from typing import Final
 
 import redis
 
+from stepwell.actors.noting import note
 from stepwell.actors.store_events import GuaranteeSeen, StoreObserver
 from stepwell.core.errors import StoreError
 from stepwell.store.check import check_server
@@ -58,5 +59,6 @@ class Guarantee:
             self._observer(GuaranteeSeen(found))
         broken = {each.text for each in judge(facts) if each.level == "broken"}
         for text in sorted(broken - self._told):
-            logger.error("a promise can't be kept any more: %s", text)
+            told = "a promise can't be kept any more: %s"
+            note(logger, GuaranteeSeen, told, text, level=logging.ERROR, kept="no", detail=text)
         self._told = broken

@@ -28,6 +28,7 @@ from stepwell.worker import slots
 from stepwell.worker.aide import ParentsAide
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.fleet import Fleet
+from stepwell.worker.lines import tell
 from stepwell.worker.loop import Loop
 from stepwell.worker.naming import shard_id
 from stepwell.worker.opening import Station, connector, open_store
@@ -158,15 +159,17 @@ class Parent:
             while not fleet.over:
                 if self._ends and not fleet.draining:
                     if self._signal is not None:
-                        logger.info("got %s: draining, again to stop at once", signal.Signals(self._signal).name)
+                        name = signal.Signals(self._signal).name
+                        tell(logger, "WorkerDraining", "got %s: draining, again to stop at once", name, reason=name)
                     fleet.drain(self.config.grace)
                 self._turn()
         finally:
             self._leave()
         if fleet.failure:
-            logger.critical("the worker ends: %s", fleet.failure)
+            tell(logger, "WorkerFailed", "the worker ends: %s", fleet.failure, detail=fleet.failure)
             return 1
-        logger.info("worker stopped; %s", f"steps cut short: {fleet.cut_short}" if fleet.cut_short else "all ended")
+        how = f"steps cut short: {fleet.cut_short}" if fleet.cut_short else "all ended"
+        tell(logger, "WorkerStopped", "worker stopped; %s", how, steps=fleet.cut_short)
         return 0
 
     @property

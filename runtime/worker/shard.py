@@ -53,6 +53,7 @@ from stepwell.store.scripts import Scripts
 from stepwell.store.workers import WorkerRegistry
 from stepwell.worker.guarantee import Guarantee
 from stepwell.worker.identity import host_info, is_dead, own_version
+from stepwell.worker.lines import tell
 from stepwell.worker.patience import Patience
 from stepwell.worker.vitals import VitalSigns
 from stepwell.worker.watchdog import Watchdog
@@ -307,7 +308,9 @@ class RunningShard:
         heirs = self._leases.has_heirs
         self._leases.leave(hand_over=heirs)
         if heirs:
-            logger.info("others take over; up to %g s for %d running steps", grace, self.runner.running)
+            running = self.runner.running
+            told = "others take over; up to %g s for %d running steps"
+            tell(logger, "ShardDraining", told, grace, running, steps=running)
             self._hand_over(deadline, hurry)
         self._context.dispatcher.tell(Drain())
         self._draining.set()
@@ -315,12 +318,15 @@ class RunningShard:
         idle = threading.Event()
         self.runner.close_intake(idle.set)
         if self.runner.running and not heirs:
-            logger.info("nothing new starts; up to %g s for %d running steps", grace, self.runner.running)
+            running = self.runner.running
+            told = "nothing new starts; up to %g s for %d running steps"
+            tell(logger, "ShardDraining", told, grace, running, steps=running)
         while not idle.is_set() and not hurry.is_set() and self.clock.monotonic() < deadline:
             hurry.wait(0.02) if self.runner.running else idle.wait(0.02)
         left = self.runner.running
         if left:
-            logger.warning("%d steps did not finish in time; they run again later, with the same keys", left)
+            told = "%d steps did not finish in time; they run again later, with the same keys"
+            tell(logger, "StepsCutShort", told, left, steps=left)
         self._flush(mirror_loop, hurry)
         return left
 
@@ -432,8 +438,8 @@ class RunningShard:
             )
         self._standing_by = standing_by
 
-    def _crashed(self, name: str, error: BaseException, text: str) -> None:
+    def _crashed(self, name: str, error: BaseException, _traceback: str) -> None:
         """A part that everything depends on has failed: the shard must end, loudly."""
         failure = redact(f"{name.lstrip(':')} failed: {type(error).__name__}: {error}")
-        logger.critical("%s\n%s", failure, redact(text))
+        tell(logger, "PartFailed", "%s", failure, raised=error, part=name.lstrip(":"))
         self._parts.on_failure(failure)

@@ -1,6 +1,6 @@
 """What a shard's own parts observe, as log lines: one for each change, none for what goes on as it should.
 
-Most is told where it is noticed, by whoever knows the whole sentence; here is the rest, and the list of all.
+Most is told where it is noticed, by whoever knows the whole sentence (`stepwell.actors.noting`); here is the rest.
 """
 
 from __future__ import annotations
@@ -8,44 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
 
 from stepwell.actors import store_events as e
+from stepwell.actors.noting import COUNTED, LEVELS
 from stepwell.actors.store_events import StoreEvent
 from stepwell.metrics.logs import LimitedLog
 
-__all__ = ["COUNTED", "HERE", "THERE", "ShardLog"]
-
-HERE: Final[dict[type, int]] = {
-    e.PartitionRecovered: logging.INFO,
-    e.DuplicateSuppressed: logging.DEBUG,
-    e.Healed: logging.WARNING,
-    e.Fenced: logging.WARNING,
-    e.SweepFound: logging.WARNING,
-    e.DeadLettered: logging.WARNING,
-    e.GuaranteeSeen: logging.INFO,
-}
-"""Told here, at which level."""
-
-THERE: Final[dict[type, int]] = {
-    e.PartitionGained: logging.INFO,
-    e.PartitionGone: logging.WARNING,
-    e.StoreTrouble: logging.WARNING,
-    e.NotSafeYet: logging.WARNING,
-    e.TailLost: logging.WARNING,
-    e.RowDiverged: logging.ERROR,
-    e.RowMissing: logging.WARNING,
-    e.LeftAlone: logging.WARNING,
-    e.SuspectOpened: logging.WARNING,
-    e.ActorFailed: logging.ERROR,
-}
-"""Told where it is noticed, at most at this level: a trouble when it begins, many partitions in one line."""
-
-COUNTED: Final[frozenset[type]] = frozenset(
-    {e.BatchWritten, e.ExecutionsCounted, e.BackoffsCounted, e.LyingCounted, e.StartsWait, e.IngressTaken}
-)
-"""Only counted: it happens all the time."""
+__all__ = ["ShardLog"]
 
 _logger = logging.getLogger("stepwell.shard")
 
@@ -72,7 +42,8 @@ class ShardLog:
             case e.PartitionRecovered():
                 self._seen_to(event.partition, event.seconds)
             case e.DuplicateSuppressed():
-                self._say(event, f"a repeated {event.kind} had no second effect", {"execution": event.execution_id})
+                told = f"a repeated {event.kind} had no second effect"
+                self._say(event, told, {"execution": event.execution_id}, ("kind", event.kind))
             case e.Healed():
                 self._say(event, "row restored from memory: Redis had lost it", {"execution": event.execution_id})
             case e.Fenced(lost=False):
@@ -80,10 +51,11 @@ class ShardLog:
                 self._say(event, told, {"partition": event.partition})
             case e.SweepFound():
                 told = f"a sweep found {event.entries} inbox entries and {event.executions} executions that nobody held"
-                self._say(event, f"{told}: they are taken care of now", {})
+                fields = {"entries": event.entries, "executions": event.executions}
+                self._say(event, f"{told}: they are taken care of now", fields)
             case e.DeadLettered():
                 told = f"dead letter: {event.reason}; to do: stepwell dead list"
-                self._say(event, told, {}, ("reason", event.kind))
+                self._say(event, told, {"detail": event.reason}, ("reason", event.kind))
             case e.GuaranteeSeen():
                 self._say(event, "the guarantee in force", {**event.labels})
 
@@ -111,15 +83,16 @@ class ShardLog:
                 return
             recovered, self._recovered = self._recovered, []
         longest = max(seconds for _, seconds in recovered)
-        fields: dict[str, object] = {"partitions": len(recovered), "seconds": round(longest, 3)}
+        fields: dict[str, object] = {"partitions": len(recovered), "duration_s": round(longest, 3)}
         causes = ",".join(sorted({cause for cause, _ in recovered}))
         told = f"recovered: what earlier owners left in {len(recovered)} partitions is seen to"
-        self._write(logging.INFO, e.PartitionRecovered, told, fields | {"cause": causes})
+        self._write(LEVELS[e.PartitionRecovered], e.PartitionRecovered, told, fields | {"cause": causes})
 
-    def _say(self, event: StoreEvent, message: str, fields: dict[str, object], *more: tuple[str, str]) -> None:
-        level = HERE[type(event)]
-        if self._log.admits(level, (("event", type(event).__name__), *more)):
-            self._write(level, type(event), message, fields | dict(more))
+    def _say(self, event: StoreEvent, message: str, fields: Mapping[str, object], *more: tuple[str, str]) -> None:
+        level = LEVELS[type(event)]
+        execution = str(fields.get("execution", ""))
+        if self._log.admits(level, (("event", type(event).__name__), *more), execution):
+            self._write(level, type(event), message, {**fields, **dict(more)})
 
     def _write(self, level: int, kind: type, message: str, fields: dict[str, object]) -> None:
         self._log.write(level, message, fields | {"event": kind.__name__})

@@ -23,6 +23,7 @@ from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.hosting import host_shard, settings_of
+from stepwell.worker.lines import tell
 from stepwell.worker.naming import shard_id
 from stepwell.worker.opening import Station, connector, open_store
 from stepwell.worker.shard import RunningShard
@@ -144,9 +145,8 @@ class Worker:
         """Run until SIGINT or SIGTERM, then drain; a second signal ends the process at once. Returns the exit code."""
         self.install_signals()
         self.start()
-        logger.info(
-            "worker is running: %d flows, server %s", len(self.registry), self._station.where if self._station else ""
-        )
+        where = self._station.where if self._station else ""
+        tell(logger, "WorkerStarted", "worker is running: %d flows, server %s", len(self.registry), where)
         return self.wait()
 
     def install_signals(self) -> None:
@@ -161,16 +161,18 @@ class Worker:
             with contextlib.suppress(Empty):
                 self._wake.get(timeout=LOOK_SECONDS)
         if self._signal is not None:
-            logger.info("got %s: draining, again to stop at once", signal.Signals(self._signal).name)
+            name = signal.Signals(self._signal).name
+            tell(logger, "WorkerDraining", "got %s: draining, again to stop at once", name, reason=name)
         try:
             self.stop()
         except Exception as error:
             logger.debug("the worker did not stop in good order", exc_info=True)
             self._failed(redact(f"it did not stop in good order: {type(error).__name__}: {error}"))
         if self._failure is not None:
-            logger.critical("the worker ends: %s", self._failure)
+            tell(logger, "WorkerFailed", "the worker ends: %s", self._failure, detail=self._failure)
             return 1
-        logger.info("worker stopped; %s", f"steps cut short: {self.cut_short}" if self.cut_short else "all ended")
+        how = f"steps cut short: {self.cut_short}" if self.cut_short else "all ended"
+        tell(logger, "WorkerStopped", "worker stopped; %s", how, steps=self.cut_short)
         return 0
 
     def end(self) -> None:

@@ -1,16 +1,15 @@
-"""What a shard's parts observe, as log lines: each kind is decided, and each change is one line."""
+"""What a shard's parts observe, as log lines: each change is one line."""
 
 from __future__ import annotations
 
 import logging
-import re
-from pathlib import Path
 
 import pytest
 
 from stepwell.actors import store_events as e
 from stepwell.metrics.formatting import KeyValueFormatter
-from stepwell.worker.shardlog import COUNTED, HERE, THERE, ShardLog
+from stepwell.metrics.telling import FIELDS
+from stepwell.worker.shardlog import ShardLog
 
 
 class Lines(logging.Handler):
@@ -38,11 +37,6 @@ def log(lines: Lines) -> ShardLog:
     return ShardLog(logger, lambda: 0.0)
 
 
-def test_what_becomes_of_each_kind_of_observation_is_decided() -> None:
-    decided = [*HERE, *THERE, *COUNTED]
-    assert sorted(kind.__name__ for kind in decided) == sorted(kind.__name__ for kind in e.STORE_EVENTS)
-
-
 def test_a_takeover_from_the_dead_is_one_line_when_all_is_seen_to(log: ShardLog, lines: Lines) -> None:
     for partition in range(5):
         log(e.PartitionGained(partition, "boxed" if partition else "lapsed"))
@@ -55,7 +49,7 @@ def test_a_takeover_from_the_dead_is_one_line_when_all_is_seen_to(log: ShardLog,
     log(e.PartitionRecovered(4, 0.7))
     assert lines.said == [(logging.INFO, "recovered: what earlier owners left in 4 partitions is seen to")]
     shown = KeyValueFormatter().format(lines.records[0])
-    assert shown.endswith("partitions=4 seconds=2.5 cause=boxed,lapsed event=PartitionRecovered")
+    assert shown.endswith("partitions=4 duration_s=2.5 cause=boxed,lapsed event=PartitionRecovered")
 
 
 def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> None:
@@ -73,6 +67,15 @@ def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> N
         (logging.WARNING, "dead letter"),
         (logging.INFO, "the guarantee in force"),
         (logging.DEBUG, "a repeated command had no second effect"),
+    ]
+    for record in lines.records:
+        assert set(record.__dict__["fields"]) <= set(FIELDS)
+    assert [record.__dict__["fields"] for record in lines.records if record.levelno != logging.INFO] == [
+        {"execution": "order-7", "event": "Healed"},
+        {"partition": 3, "event": "Fenced"},
+        {"entries": 2, "executions": 1, "event": "SweepFound"},
+        {"detail": "it has no type", "reason": "malformed", "event": "DeadLettered"},
+        {"execution": "order-7", "kind": "command", "event": "DuplicateSuppressed"},
     ]
 
 
@@ -92,11 +95,3 @@ def test_what_only_counts_is_not_logged(log: ShardLog, lines: Lines) -> None:
     log(e.BatchWritten([], [], 0.1))
     log(e.IngressTaken("start", 3))
     assert lines.said == []
-
-
-def test_the_page_on_logs_has_each_observation_with_its_level() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "logs.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", page.split("| observation |", 1)[1], re.MULTILINE))
-    assert told == {kind.__name__: logging.getLevelName(level) for kind, level in {**HERE, **THERE}.items()}
-    only_counted = page.split("are only counted")[0].rsplit("\n\n", 1)[1]
-    assert {kind.__name__ for kind in COUNTED} == set(re.findall(r"`(\w+)`", only_counted))
