@@ -12,7 +12,8 @@ from stepwell.core.events import Event
 logger = logging.getLogger("stepwell.bus")
 Subscriber: TypeAlias = Callable[[Event], None]
 Follower: TypeAlias = Callable[[Event, Checkpoint], None]
-"""A subscriber that is told, too, what the event made of the execution. It must not raise."""
+"""A subscriber that is told, too, what the event made of the execution, and before the others, who may ask it which
+trace that belongs to. It must not raise."""
 
 
 @runtime_checkable
@@ -43,6 +44,8 @@ class Bus:
         `about`: the execution as the events' commit left it.
         """
         for event in events:
+            if self._follower is not None and about is not None:
+                self._follower(event, about)
             handlers = self._handlers.get(type(event))
             for subscriber, handle in self._choose(type(event)) if handlers is None else handlers:
                 try:
@@ -51,8 +54,6 @@ class Bus:
                     logger.exception("subscriber %r failed and gets no more events", subscriber)
                     self._subscribers = tuple(s for s in self._subscribers if s is not subscriber)
                     self._handlers.clear()
-            if self._follower is not None and about is not None:
-                self._follower(event, about)
 
     def _choose(self, kind: type[Event]) -> list[tuple[Subscriber, Subscriber]]:
         chosen = self._handlers[kind] = []

@@ -23,6 +23,10 @@ class Tracing(Protocol):
     def flags(self, checkpoint: Checkpoint) -> int:
         """Flags of the execution's trace, as in a `traceparent`: whether its spans are wanted."""
 
+    def trace(self, execution_id: str) -> str:
+        """Id of the trace of the execution that was followed last, in hex, if it is that one and its spans are wanted;
+        else empty. For those who are told of the same event, on the thread that follows."""
+
     def close(self) -> None:
         """Hand over what is left, at the end of the shard; this may take a few seconds."""
 

@@ -226,6 +226,8 @@ class LogSubscriber:
         self._log = LimitedLog(logger, monotonic)
         self._wanted = frozenset(kind for kind, level in LEVELS.items() if logger.isEnabledFor(level))
         self.tick, self.flush = self._log.tick, self._log.flush
+        self.trace: Callable[[str], str] | None = None
+        """Asked for the id of an execution's trace, in hex; empty: none."""
 
     def handler(self, kind: type[Event]) -> Callable[[Event], None] | None:
         """What logs events of that kind; None where none is logged."""
@@ -237,7 +239,9 @@ class LogSubscriber:
             level = level_of(event)
             if self._log.logger.isEnabledFor(level) and (level <= logging.DEBUG or self._admits(event, level)):
                 message, fields = said(event)
-                self._log.write(level, message, fields | {"event": type(event).__name__})
+                trace = "" if self.trace is None else self.trace(event.execution_id)
+                traced = {"trace": trace} if trace else {}
+                self._log.write(level, message, {**fields, **traced, "event": type(event).__name__})
 
     def _admits(self, event: Event, level: int) -> bool:
         first = FIRST_OF_ENDS if level >= logging.ERROR else None

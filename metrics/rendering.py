@@ -21,7 +21,9 @@ TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 EXEMPLAR_CHARS_MAX: Final = 128
 """Of the names and values of an exemplar's labels together, says OpenMetrics."""
-_EXEMPLAR_LABEL: Final = "execution"
+_EXECUTION: Final = "execution"
+_TRACE: Final = "trace_id"
+"""What Grafana and others know a trace by."""
 
 _GAUGES: Final = frozenset(each.name for each in INSTRUMENTS if each.kind is Kind.GAUGE)
 
@@ -133,10 +135,14 @@ class _Series:
 
 
 def _exemplar(mark: Mark) -> str:
-    execution, value, at = mark
-    if len(execution) > EXEMPLAR_CHARS_MAX - len(_EXEMPLAR_LABEL):
-        return "\n"
-    return f' # {{{_EXEMPLAR_LABEL}="{_escaped(execution)}"}} {value!r} {at:.3f}\n'
+    """As much as there is room for: a trace leads to its execution, so it goes first."""
+    room = EXEMPLAR_CHARS_MAX
+    labels: list[str] = []
+    for name, value in ((_TRACE, mark.trace), (_EXECUTION, mark.execution)):
+        if value and len(name) + len(value) <= room:
+            room -= len(name) + len(value)
+            labels.append(_label(name, value))
+    return f" # {_braced(labels)} {mark.value!r} {mark.at:.3f}\n" if labels else "\n"
 
 
 def _gauge(instrument: Instrument, levels: Mapping[tuple[str, ...], float]) -> list[str]:

@@ -120,13 +120,15 @@ class SharedSpread:
 
 
 class Marks:
-    """The exemplars of one series: which execution was counted last there. A cell is made when it is first needed."""
+    """The exemplars of one series: which execution was counted last there. A cell is made when it is first needed.
+    `trace` tells the id of an execution's trace in hex, empty where it is not traced."""
 
-    __slots__ = ("_cells", "_clock", "_make")
+    __slots__ = ("_cells", "_clock", "_make", "_trace")
 
-    def __init__(self, make: Callable[[int], memoryview], clock: Clock) -> None:
+    def __init__(self, make: Callable[[int], memoryview], clock: Clock, trace: Callable[[str], str]) -> None:
         self._make = make
         self._clock = clock
+        self._trace = trace
         self._cells: dict[int, tuple[memoryview, float]] = {}
 
     def mark(self, bucket: int, value: float, execution: str) -> None:
@@ -143,5 +145,6 @@ class Marks:
         name = execution.encode(errors="replace")
         if len(name) > ID_BYTES_MAX:
             return
-        raw = MARK.pack(0, len(name), value, self._clock.now_ms() / 1000, name)
+        trace = bytes.fromhex(self._trace(execution))
+        raw = MARK.pack(0, len(name), value, self._clock.now_ms() / 1000, name, trace)
         cell[:MARK_SIZE] = SIZE.pack(zlib.crc32(memoryview(raw)[SIZE.size :])) + raw[SIZE.size :]

@@ -55,6 +55,8 @@ class Sheet:
     def __init__(self, segments: Segments, clock: Clock | None = None, flows: Container[str] | None = None) -> None:
         self._segments = segments
         self._clock = SystemClock() if clock is None else clock
+        self.trace: Callable[[str], str] = _no_trace
+        """Asked for the trace of an execution that becomes an exemplar, in hex; empty: none. On the counting thread."""
         self._names = Names(flows=flows)
         self._lock = threading.Lock()
         self._counts_lock = threading.Lock()
@@ -182,8 +184,13 @@ class Sheet:
         text = "\0".join(values).encode()
         start = self._append(text, 0, PRINTS[id(instrument)], cells_of(instrument) * CELL, first)
         self._made += 1
-        marks = Marks(lambda bucket: self._new_mark(number, bucket), self._clock) if instrument.exemplars else None
+        marks = self._new_marks(number) if instrument.exemplars else None
         return self._numbers, start // CELL, marks
+
+    def _new_marks(self, series: int) -> Marks:
+        return Marks(
+            lambda bucket: self._new_mark(series, bucket), self._clock, lambda execution: self.trace(execution)
+        )
 
     def _new_mark(self, series: int, bucket: int) -> memoryview:
         with self._lock:
@@ -209,3 +216,7 @@ class Sheet:
         SIZE.pack_into(self._bytes, at, size)
         self._at = at + size
         return at + cells_at
+
+
+def _no_trace(_execution: str) -> str:
+    return ""

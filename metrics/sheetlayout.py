@@ -34,7 +34,7 @@ SEGMENT_SIZE: Final = 1 << 16
 """A multiple of what any system maps by."""
 HEADER_SIZE: Final = 64
 """Of the first segment: the magic word, then zeros."""
-MAGIC: Final = b"SWSHEET1"
+MAGIC: Final = b"SWSHEET2"
 CELL: Final = 8
 
 # size; length of the text; a series: 0, a mark: 1 + its bucket; checksum; instrument of a series, or series of a mark
@@ -44,8 +44,8 @@ SKIP: Final = 0xFFFFFFFF
 """In place of a size: the rest of the segment is empty."""
 _CHECKED: Final = struct.Struct("<HHI")
 
-# checksum of the rest, length of the id; value; seconds since the epoch; execution id
-MARK: Final = struct.Struct("<IIdd128s")
+# checksum of the rest, length of the id; value; seconds since the epoch; execution id; id of its trace, or zeros
+MARK: Final = struct.Struct("<IIdd128s16s")
 MARK_SIZE: Final = MARK.size
 
 

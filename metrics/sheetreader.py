@@ -40,11 +40,13 @@ class Seen:
 
 
 class Mark(NamedTuple):
-    """An exemplar: the execution that was counted last in a bucket (0 for a counter), with the value and the second."""
+    """An exemplar: the execution that was counted last in a bucket (0 for a counter), with the value and the second;
+    `trace` in hex, empty where it is not traced."""
 
     execution: str
     value: float
     at: float
+    trace: str = ""
 
 
 class SheetReader:
@@ -81,8 +83,9 @@ class SheetReader:
             checksum = words[at // size_of]
             if checksum != known[number] and crc(raw[at + size_of : at + MARK_SIZE]) == checksum:
                 known[number] = checksum
-                _, size, value, seconds, name = unpack(raw, at)
-                yield subject, bucket, Mark(name[:size].decode(errors="replace"), value, seconds)
+                _, size, value, seconds, name, trace = unpack(raw, at)
+                traced = trace.hex() if any(trace) else ""
+                yield subject, bucket, Mark(name[:size].decode(errors="replace"), value, seconds, traced)
 
     def _find(self) -> None:
         """Definitions that are new."""

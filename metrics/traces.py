@@ -106,9 +106,11 @@ class Traces:
         self._ids = _planned_ids(provider)
         self._tracer = provider.get_tracer(SCOPE)
         self._failed = False
+        self._followed: Checkpoint | None = None
 
     def follow(self, event: Event, checkpoint: Checkpoint) -> None:
         """Make the spans that ended with the event, if the execution is sampled."""
+        self._followed = checkpoint
         try:
             if type(event) not in ENDS_SPANS:
                 return
@@ -124,6 +126,13 @@ class Traces:
                 logger.exception(
                     "a span of execution %s could not be made; later ones may fail as well", event.execution_id
                 )
+
+    def trace(self, execution_id: str) -> str:
+        """Id of the trace of the execution that was followed last, in hex, if it is that one and is sampled."""
+        followed = self._followed
+        if followed is None or followed.execution_id != execution_id or not self.flags(followed) & SAMPLED:
+            return ""
+        return f"{trace_of(followed).trace_id:032x}"
 
     def flags(self, checkpoint: Checkpoint) -> int:
         """1 where the sampler wants the execution's spans: it is asked about the execution's own span."""

@@ -89,6 +89,8 @@ def host_shard(
     flows = {flow.name: [step.name for step in steps_of(flow)] for flow in registry}
     telemetry = Telemetry(sheet_of(settings, flows.keys()), flows)
     traces = tracing_of(settings, telemetry.spans_lost)
+    if traces is not None:
+        telemetry.trace_by(traces.trace)
     shard = RunningShard(
         ShardParts(
             namespace=namespace,

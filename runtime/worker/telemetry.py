@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -70,6 +70,10 @@ class Telemetry:
     def spans_lost(self, reason: str, spans: int) -> None:
         """Count spans that were made and not exported. Called from any thread."""
         self._gauges.spans_lost(reason, spans)
+
+    def trace_by(self, trace: Callable[[str], str]) -> None:
+        """Ask that for the trace of an execution, wherever one is named: in exemplars and log lines."""
+        self._sheet.trace = self._log.trace = trace
 
     def watch(self, shard: RunningShard) -> None:
         """Report on that shard from now on."""

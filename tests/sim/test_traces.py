@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,10 @@ from stepwell import Retry, current_step, flow, gather, sleep, step
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, FailAt
 from stepwell.core.errors import FatalError
 from stepwell.core.tracing import read_traceparent
+from stepwell.metrics.logs import LogSubscriber
+from stepwell.metrics.sheet import Sheet
+from stepwell.metrics.sheetreader import SheetReader
+from stepwell.metrics.subscriber import MetricsSubscriber
 
 MakeWorld = Callable[..., World]
 FEW = Retry(max_attempts=3, base=2, factor=2, jitter=0)
@@ -105,6 +110,40 @@ def test_an_execution_its_steps_and_their_attempts_are_one_tree(world: World, co
     assert times_of(reserved) == (times_of(attempts[0])[0], times_of(attempts[2])[1])
     waits = [times_of(later)[0] - times_of(earlier)[1] for earlier, later in itertools.pairwise(attempts)]
     assert waits == [2000, 4000], "the backoffs are the gaps between attempts"
+
+
+def test_log_lines_and_exemplars_of_a_traced_execution_name_its_trace(
+    make_world: MakeWorld, collected: Collected
+) -> None:
+    world = make_world(shop)
+    traces = collected.traces("w/0")
+    world.tracing = lambda _: traces
+    lines: list[dict[str, object]] = []
+
+    class Catch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.__dict__["fields"])
+
+    logger = logging.Logger("stepwell.events", logging.INFO)
+    logger.addHandler(Catch())
+    log, sheet = LogSubscriber(logger, world.clock.monotonic), Sheet.in_memory()
+    sheet.trace = log.trace = traces.trace
+    shard = world.shard()
+    shard.context.bus.subscribe(log)
+    shard.context.bus.subscribe(MetricsSubscriber(sheet))
+    broken.add("charge")
+    world.start(shop, "x")
+    world.start(shop, "y", trace=CALLER)
+    world.run(lambda: world.ended("x", "y"))
+    traces_of = {told(span, "execution.id"): f"{context_of(span).trace_id:032x}" for span in collected.spans}
+    assert traces_of["y"] == f"{CALLERS_TRACE:032x}" != traces_of["x"]
+    assert {fields["event"] for fields in lines} == {"AttemptFailed", "StepGaveUp", "ExecutionEnded"}
+    assert {(fields["execution"], fields["trace"]) for fields in lines} == set(traces_of.items())
+    reader = SheetReader(sheet.source.read)
+    reader.look()
+    marks = [mark for _, _, mark in reader.marks()]
+    assert marks
+    assert all(mark.trace == traces_of[mark.execution] for mark in marks)
 
 
 @pytest.mark.pain(45)

@@ -36,6 +36,14 @@ def test_a_choosy_subscriber_is_asked_once_a_kind_and_hears_what_it_wants_beside
     assert all_of_it == [BEGAN, DROPPED, DROPPED, BEGAN]
 
 
+def test_who_follows_is_told_first_so_that_others_can_ask_it() -> None:
+    told: list[str] = []
+    bus = Bus((lambda _: told.append("subscriber"),), lambda _, about: told.append(f"follower of {about}"))
+    bus.publish(BEGAN)
+    bus.publish(BEGAN, about="order-7")  # type: ignore[arg-type]
+    assert told == ["subscriber", "follower of order-7", "subscriber"]
+
+
 def test_who_subscribes_later_hears_of_kinds_that_were_told_before() -> None:
     bus = Bus()
     bus.publish(BEGAN)

@@ -104,6 +104,34 @@ def test_exemplars_are_shown_to_whoever_takes_openmetrics() -> None:
     assert b"order-" not in scrapes.answer().body
 
 
+@pytest.mark.parametrize(
+    ("execution", "labels"),
+    [
+        ("order-7", {"trace_id", "execution"}),
+        ("x" * 79, {"trace_id", "execution"}),
+        ("x" * 80, {"trace_id"}),
+        ("x" * 128, {"trace_id"}),
+    ],
+)
+def test_the_exemplar_of_a_traced_execution_leads_to_its_trace(execution: str, labels: set[str]) -> None:
+    sheet = Sheet.in_memory(VirtualClock())
+    sheet.trace = {execution: "0af7651916cd43dd8448eb211c80319c"}.__getitem__
+    totals = Totals()
+    totals.attach(0, sheet.source)
+    sheet.count(i.STEP_FAILURES, *PAIR, "fatal").inc(1, execution)
+    page = Scrapes(totals, Sheet.in_memory()).answer(OPENMETRICS).body.decode()
+    [exemplar] = [
+        sample.exemplar
+        for family in parse_openmetrics(page)
+        for sample in family.samples
+        if sample.exemplar is not None
+    ]
+    assert set(exemplar.labels) == labels
+    assert exemplar.labels["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
+    assert exemplar.labels.get("execution", execution) == execution
+    assert sum(map(len, [*exemplar.labels, *exemplar.labels.values()])) <= 128
+
+
 def test_odd_names_are_escaped(sheet: Sheet, totals: Totals) -> None:
     names = ['a"b', "a\\b", "100%d", "{}", "é€", "a\\nb", "%s"]
     for name in names:

@@ -337,6 +337,19 @@ def test_the_execution_that_was_counted_last_is_remembered() -> None:
     assert marked.marks() == {("step_failures", 0): ("order-2", 1)}
 
 
+def test_the_trace_is_asked_for_only_when_an_exemplar_is_written() -> None:
+    marked = Marked()
+    asked: list[str] = []
+    marked.sheet.trace = lambda execution: asked.append(execution) or "00ff" * 8
+    count = marked.sheet.count(i.STEP_FAILURES, *PAIR, "fatal")
+    for number in range(100):
+        count.inc(1, f"order-{number}")
+    reader = SheetReader(marked.sheet.source.read)
+    reader.look()
+    assert [mark.trace for _, _, mark in reader.marks()] == ["00ff" * 8]
+    assert asked == ["order-0"]
+
+
 def test_in_a_storm_not_each_one_is_written() -> None:
     marked = Marked()
     count = marked.sheet.count(i.STEP_FAILURES, *PAIR, "fatal")

@@ -47,6 +47,21 @@ def test_a_span_has_the_ids_that_derive_from_its_execution_whatever_is_active_he
     assert span.parent is None
 
 
+def test_the_trace_of_the_execution_that_was_followed_last_is_told_if_it_is_wanted() -> None:
+    traces = Collected().traces()
+    assert traces.trace("x") == ""
+    event, cp = ended("x")
+    traces.follow(event, cp)
+    assert traces.trace("x") == f"{trace_of(cp).trace_id:032x}"
+    assert traces.trace("y") == ""
+    called, by = ended("z", CALLER + "1")
+    traces.follow(called, by)
+    assert traces.trace("z") == CALLER.split("-")[1]
+    unsampled = Collected(ALWAYS_OFF).traces()
+    unsampled.follow(event, cp)
+    assert unsampled.trace("x") == ""
+
+
 def test_other_spans_of_the_provider_get_ids_of_their_own() -> None:
     collected = Collected()
     traces = collected.traces()
