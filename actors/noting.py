@@ -27,6 +27,7 @@ LEVELS: Final[dict[type[StoreEvent], int]] = {
     e.LeftAlone: logging.WARNING,
     e.SuspectOpened: logging.WARNING,
     e.ActorFailed: logging.ERROR,
+    e.StepOverran: logging.WARNING,
     e.GuaranteeSeen: logging.INFO,
     e.DuplicateSuppressed: logging.DEBUG,
 }

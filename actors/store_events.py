@@ -180,6 +180,19 @@ class ActorFailed(msgspec.Struct, gc=False):
     parked: bool
 
 
+class StepOverran(msgspec.Struct, gc=False):
+    """A body went on for `seconds`, beyond its step's `timeout`, and then ended by itself: a thread can't be stopped,
+    nor can a body that holds up the loop. Its outcome counts."""
+
+    execution_id: str
+    flow: str
+    step: str
+    path: str
+    attempt: int
+    seconds: float
+    timeout: float
+
+
 StoreEvent: TypeAlias = (
     BatchWritten
     | PartitionGained
@@ -204,6 +217,7 @@ StoreEvent: TypeAlias = (
     | GuaranteeSeen
     | SuspectOpened
     | ActorFailed
+    | StepOverran
 )
 STORE_EVENTS: Final[tuple[type[StoreEvent], ...]] = get_args(StoreEvent)
 StoreObserver: TypeAlias = Callable[[StoreEvent], None]

@@ -328,6 +328,13 @@ ABANDONED_THREADS: Final = Instrument(
     _G,
     "Threads given up on: their steps went on 30 s after their timeout or cancel.",
 )
+STEP_OVERRUNS: Final = Instrument(
+    "step_overruns",
+    _C,
+    "Bodies that went on beyond their timeout and then ended by themselves, as nothing can stop a thread, or what holds"
+    " up the event loop; their outcomes count.",
+    _PAIR,
+)
 STEP_CRASHES: Final = Instrument(
     "step_crashes",
     _C,

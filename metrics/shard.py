@@ -240,6 +240,10 @@ class ShardGauges:
         """An execution or an inbox entry is opened though shards died on it."""
         self._sheet.shared_count(i.SUSPECTS_OPENED, kind).inc()
 
+    def step_overran(self, flow: str, step: str) -> None:
+        """A body went on beyond its timeout, and ended by itself."""
+        self._sheet.shared_count(i.STEP_OVERRUNS, flow, step).inc()
+
     def undelivered(self) -> None:
         """A message reached an actor that had stopped."""
         self._undelivered.inc()

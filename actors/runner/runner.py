@@ -14,10 +14,12 @@ from stepwell.actors.holdings import Holdings
 from stepwell.actors.messages import StepDone
 from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome
 from stepwell.actors.runner.gates import Gates
+from stepwell.actors.runner.order import StepOrder
 from stepwell.actors.runner.outcome import context_with_deadline, erred
 from stepwell.actors.runner.processes import ProcessPool
 from stepwell.actors.runner.threads import ThreadPool
 from stepwell.actors.runner.watch import Watch
+from stepwell.actors.store_events import StepOverran, StoreEvent, StoreObserver
 from stepwell.actors.tracing import Tracing
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
@@ -28,6 +30,10 @@ from stepwell.flow.operations import StepCall
 
 logger = logging.getLogger("stepwell.runner")
 USUAL_LIMITS = Limits()
+
+
+def _nobody(_observed: StoreEvent) -> None:
+    pass
 
 
 class StepRunner:
@@ -42,12 +48,14 @@ class StepRunner:
         box: BlackBox = NO_BOX,
         limits: Limits = USUAL_LIMITS,
         tracing: Tracing | None = None,
+        observer: StoreObserver = _nobody,
     ) -> None:
         self._clock = clock
         self._box = box
         self._attempts = Attempts(holdings, self._submit, Gates(limits.steps, limits.processes), box)
         self._pool = ThreadPool(threads, "stepwell-step")
         self._tracing = tracing
+        self._observer = observer
         traces = None if tracing is None else tracing.setup
         self._processes = ProcessPool(clock, self._attempts, limits.processes, self._submit_inside, traces)
         self._loop = asyncio.new_event_loop()
@@ -174,12 +182,26 @@ class StepRunner:
             error: BaseException = raised
             if limit is not None and isinstance(raised, TimeoutError) and limit.expired():
                 error = StepTimeout(f"attempt took longer than {timeout:g} s")
+            elif limit is not None:
+                self._look_at(order, limit)
             cut_short = self._attempts.closed and isinstance(raised, asyncio.CancelledError)
             outcome = None if cut_short else erred(order, started, error)
         else:
             queued = max(0, started - order.ready_at)
             outcome = StepDone(order.context.path, order.context.attempt, started, raw, queued)
+            if limit is not None:
+                self._look_at(order, limit)
         self._attempts.finish(attempt, outcome)
+
+    def _look_at(self, order: StepOrder, limit: asyncio.Timeout) -> None:
+        """It held up the loop, or did not end when it was cancelled?"""
+        until, timeout = limit.when(), order.call.step.timeout
+        if until is not None and timeout is not None and self._loop.time() > until:
+            self._overran(order, self._loop.time() - until + timeout, timeout)
+
+    def _overran(self, order: StepOrder, seconds: float, timeout: float) -> None:
+        of = order.context
+        self._observer(StepOverran(of.execution_id, of.flow, of.step, of.path, of.attempt, seconds, timeout))
 
     def _run_sync(self, attempt: Attempt) -> None:
         started = self._clock.now_ms()
@@ -203,8 +225,8 @@ class StepRunner:
         else:
             queued = max(0, started - order.ready_at)
             outcome = StepDone(order.context.path, order.context.attempt, started, raw, queued)
-        if watch is not None:
-            watch.ended()
+        if watch is not None and timeout is not None and (lasted := watch.ended()) > timeout:
+            self._overran(order, lasted, timeout)
         self._attempts.finish(attempt, outcome)
 
 

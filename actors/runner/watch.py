@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from stepwell.actors.kit.clock import monotonic
 from stepwell.actors.runner.threads import ThreadPool
 from stepwell.flow.context import StepContext
 
@@ -33,6 +34,7 @@ class Watch:
         self._over = False
         self._given_up = False
         self._handle: asyncio.TimerHandle | None = None
+        self._began = monotonic()
         soon(self._arm, timeout + GIVE_UP_SECONDS)
 
     def _arm(self, delay: float) -> None:
@@ -52,11 +54,12 @@ class Watch:
             GIVE_UP_SECONDS,
         )
 
-    def ended(self) -> None:
-        """The body has returned or raised."""
+    def ended(self) -> float:
+        """The body has returned or raised, after so many seconds."""
         with self._lock:
             self._over = True
             if self._given_up:
                 self._pool.came_back()
         if self._handle is not None:
             self._soon(self._handle.cancel)
+        return monotonic() - self._began

@@ -34,6 +34,8 @@ def count_observed(gauges: ShardGauges, event: StoreEvent) -> None:
             gauges.dead_lettered(event.kind)
         case seen.SuspectOpened():
             gauges.suspect_opened(event.kind)
+        case seen.StepOverran():
+            gauges.step_overran(event.flow, event.step)
         case seen.ActorFailed():
             gauges.actor_failed(event.parked)
         case seen.IngressTaken():

@@ -130,7 +130,9 @@ class RunningShard:
             parts.failpoints,
             seqs.written,
         )
-        self.runner = StepRunner(self.clock, self.holdings, parts.threads, parts.box, parts.limits, parts.tracing)
+        self.runner = StepRunner(
+            self.clock, self.holdings, parts.threads, parts.box, parts.limits, parts.tracing, parts.observer
+        )
         self._reader = InboxReader(
             InboxStore(clients["inbox"], keys, scripts),
             self.holdings,

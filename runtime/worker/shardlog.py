@@ -46,6 +46,9 @@ class ShardLog:
                 self._say(event, told, {"execution": event.execution_id}, ("kind", event.kind))
             case e.Healed():
                 self._say(event, "row restored from memory: Redis had lost it", {"execution": event.execution_id})
+            case e.RowDiverged():
+                told = "somebody else has changed a row: what memory has of it is dropped, it is read again"
+                self._say(event, told, {"execution": event.execution_id})
             case e.Fenced(lost=False):
                 told = "writes met no lease of ours, but the partition still is: they are sent again"
                 self._say(event, told, {"partition": event.partition})
@@ -56,8 +59,22 @@ class ShardLog:
             case e.DeadLettered():
                 told = f"dead letter: {event.reason}; to do: stepwell dead list"
                 self._say(event, told, {"detail": event.reason}, ("reason", event.kind))
+            case e.StepOverran():
+                self._overran(event)
             case e.GuaranteeSeen():
                 self._say(event, "the guarantee in force", {**event.labels})
+
+    def _overran(self, event: e.StepOverran) -> None:
+        took = f"attempt {event.attempt} took {event.seconds:.1f} s, its timeout is {event.timeout:g} s"
+        told = f"{took}: it could not be stopped, its outcome counts"
+        fields = {
+            "execution": event.execution_id,
+            "path": event.path,
+            "attempt": event.attempt,
+            "duration_s": round(event.seconds, 3),
+            "timeout_s": event.timeout,
+        }
+        self._say(event, told, fields, ("flow", event.flow), ("step", event.step))
 
     def _gained(self, event: e.PartitionGained) -> None:
         with self._lock:

@@ -17,6 +17,7 @@ from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.messages import StepDone, StepErred, StepHeld
 from stepwell.actors.runner import StepOrder, StepRunner
 from stepwell.actors.runner import watch as watch_module
+from stepwell.actors.store_events import StepOverran, StoreEvent
 from stepwell.core.errors import UsageError
 from stepwell.flow.context import StepContext
 from stepwell.flow.operations import StepCall
@@ -34,7 +35,8 @@ class Stage:
         self.clock = SystemClock()
         self.holdings = Holdings(self.clock.monotonic)
         self.holdings.hold(Grant(PARTITION, 1, "lease", True, 0), self.clock.monotonic() + 3600)
-        self.runner = StepRunner(self.clock, self.holdings, threads=2)
+        self.seen: list[StoreEvent] = []
+        self.runner = StepRunner(self.clock, self.holdings, threads=2, observer=self.seen.append)
         self.runner.begin()
 
     def order(self, of: Any, *args: Any, path: str = "step", attempt: int = 1, lease: str = "lease") -> StepOrder:
@@ -388,6 +390,70 @@ def test_an_async_body_is_cancelled_at_its_timeout_and_ends_first(stage: Stage) 
     assert (erred.error.type, erred.retryable) == ("StepTimeout", True)
     assert "0.01 s" in erred.error.message
     assert cleaned == ["cleaned"]
+
+
+def until_its_time_is_over() -> None:
+    deadline = current_step().deadline
+    assert deadline is not None
+    while time.monotonic() <= deadline:
+        pass
+
+
+@step(name="late", timeout=0.01)
+def late_on_a_thread(fails: bool) -> str:
+    until_its_time_is_over()
+    if fails:
+        raise ValueError("late, too")
+    return "late"
+
+
+@step(name="late", timeout=0.01)
+async def late_on_the_loop(fails: bool) -> str:
+    return late_on_a_thread.fn(fails)
+
+
+@step(name="late", timeout=0.01)
+async def late_though_it_is_cancelled(fails: bool) -> str:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return late_on_a_thread.fn(fails)
+    return ""
+
+
+@pytest.mark.parametrize("of", [late_on_a_thread, late_on_the_loop, late_though_it_is_cancelled])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_body_that_goes_on_beyond_its_timeout_is_told_and_its_outcome_counts(
+    stage: Stage, of: Any, fails: bool
+) -> None:
+    outcome = stage.start(of, fails, path="late#2", attempt=3).next()
+    if fails:
+        assert outcome.error.message == "late, too"
+    else:
+        assert outcome.value == b'"late"'
+    [told] = stage.seen
+    assert isinstance(told, StepOverran)
+    assert (told.execution_id, told.flow, told.step, told.path, told.attempt) == ("e1", "f", "late", "late#2", 3)
+    assert told.seconds > told.timeout == 0.01
+
+
+@KINDS
+@pytest.mark.parametrize("timeout", [None, 3600])
+def test_a_body_that_ends_in_time_is_nothing_to_tell(stage: Stage, kind: str, timeout: float | None) -> None:
+    gate = Gate()
+    gate.open()
+    of = both(gate)[kind].with_options(timeout=timeout)
+    assert isinstance(stage.start(of, 1).next(), StepDone)
+    assert stage.seen == []
+
+
+def test_an_async_body_that_is_stopped_at_its_timeout_did_not_overrun_it(stage: Stage) -> None:
+    @step(timeout=0.01)
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    assert stage.start(waits).next().kind == "timeout"
+    assert stage.seen == []
 
 
 def test_a_timeout_error_of_the_body_s_own_is_not_ours(stage: Stage) -> None:

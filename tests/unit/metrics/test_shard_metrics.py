@@ -75,6 +75,12 @@ OBSERVED: list[tuple[seen.StoreEvent, str, dict[str, str], float]] = [
     (seen.DeadLettered("something new", ""), "dead_letters_total", {"reason": "other"}, 1),
     (seen.LeftAlone("row"), "left_alone_total", {"kind": "row"}, 1),
     (seen.IngressTaken("start", 5), "ingress_total", {"verb": "start"}, 5),
+    (
+        seen.StepOverran("e1", "f", "s", "s#2", 1, 5.0, 1.0),
+        "step_overruns_total",
+        {"flow": "f", "step": "s"},
+        1,
+    ),
     (seen.SuspectOpened("execution", "e1", 1, "exit"), "suspects_opened_total", {"kind": "execution"}, 1),
     (seen.ActorFailed("e1", "", True), "actor_restarts_total", {"actor": "execution", "reason": "parked"}, 1),
     (seen.ActorFailed("e1", "", False), "actor_restarts_total", {"actor": "execution", "reason": "reloaded"}, 1),

@@ -60,6 +60,7 @@ def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> N
     log(e.DeadLettered("malformed", "it has no type"))
     log(e.GuaranteeSeen({"durability": "aof", "kept": "yes"}))
     log(e.DuplicateSuppressed("command", "order-7"))
+    log(e.StepOverran("order-7", "checkout", "charge", "charge#2", 1, 5.04321, 1.0))
     assert [(level, said.split(":")[0].split(" (")[0]) for level, said in lines.said] == [
         (logging.WARNING, "row restored from memory"),
         (logging.WARNING, "writes met no lease of ours, but the partition still is"),
@@ -67,6 +68,7 @@ def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> N
         (logging.WARNING, "dead letter"),
         (logging.INFO, "the guarantee in force"),
         (logging.DEBUG, "a repeated command had no second effect"),
+        (logging.WARNING, "attempt 1 took 5.0 s, its timeout is 1 s"),
     ]
     for record in lines.records:
         assert set(record.__dict__["fields"]) <= set(FIELDS)
@@ -76,6 +78,16 @@ def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> N
         {"entries": 2, "executions": 1, "event": "SweepFound"},
         {"detail": "it has no type", "reason": "malformed", "event": "DeadLettered"},
         {"execution": "order-7", "kind": "command", "event": "DuplicateSuppressed"},
+        {
+            "execution": "order-7",
+            "path": "charge#2",
+            "attempt": 1,
+            "duration_s": 5.043,
+            "timeout_s": 1.0,
+            "flow": "checkout",
+            "step": "charge",
+            "event": "StepOverran",
+        },
     ]
 
 
