@@ -260,6 +260,7 @@ def test_of_many_alike_the_first_are_logged_and_the_rest_is_counted(failed: even
     )
 
 
+@pytest.mark.pain(20)
 def test_of_executions_that_fail_far_more_are_logged_than_of_retries(gave_up: events.StepGaveUp) -> None:
     caught: list[dict[str, object]] = []
 
