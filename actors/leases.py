@@ -108,7 +108,7 @@ class Leases:
         self._given_up: dict[int, int] = {}  # the epoch of the last grant of a partition that was
         self._hands_over = True
         self._hand_over_from = 0.0
-        self._missed = ""
+        self._missed = False
         self._untaken = ""
         self.mirror: Mirror
         self.dispatcher: AnyRef
@@ -264,7 +264,7 @@ class Leases:
         sent = self._clock.monotonic()
         answers = self._store.renew(grants, self._pace.ttl_ms) if grants else []
         complete = True
-        missed = ""
+        missed: Unanswered | None = None
         retaken: list[int] = []
         lost: dict[str, list[int]] = {}
         for grant, answer, seq in zip(grants, answers, known, strict=True):
@@ -279,7 +279,7 @@ class Leases:
                 if suspected or answer.retaken:
                     self._checked(grant.partition)
             elif isinstance(answer, Unanswered):
-                missed = answer.reason
+                missed = answer
             elif not self._released:
                 lost.setdefault(answer.holder.split("|")[0] or "nobody", []).append(grant.partition)
                 self._lose(grant.partition)
@@ -295,12 +295,12 @@ class Leases:
         for partition in list(self._suspects):
             self._checked(partition)
 
-    def _note_missed(self, reason: str) -> None:
+    def _note_missed(self, missed: Unanswered | None) -> None:
         """A part of the store does not answer: the leases there lapse if it stays so, the others don't."""
-        if reason and not self._missed:
-            told = "some leases can't be renewed (%s); trying again every %g s"
-            note(logger, store_events.StoreTrouble, told, reason, RETRY_SECONDS, part="leases")
-        self._missed = reason
+        if missed is not None and not self._missed:
+            told, kind = "some leases can't be renewed (%s); trying again every %g s", store_events.StoreTrouble
+            note(logger, kind, told, missed.reason, RETRY_SECONDS, part="leases", kind=missed.kind)
+        self._missed = missed is not None
 
     def _checked(self, partition: int) -> None:
         self._suspects.discard(partition)
@@ -348,11 +348,11 @@ class Leases:
         # Redis has forgotten that the others were given back. Somebody may have gone on from there: never take up the
         # old grant again, but give it back once more.
         self._unreleased += [grant for grant in granted if grant.epoch <= self._given_up.get(grant.partition, 0)]
-        untaken = next((answer.reason for answer in answers if isinstance(answer, Unanswered)), "")
-        if untaken and untaken != self._untaken:
-            told = "some partitions can't be taken (%s); trying again"
-            note(logger, store_events.StoreTrouble, told, untaken, part="leases")
-        self._untaken = untaken
+        untaken = next((answer for answer in answers if isinstance(answer, Unanswered)), None)
+        if untaken is not None and untaken.reason != self._untaken:
+            told, kind = "some partitions can't be taken (%s); trying again", store_events.StoreTrouble
+            note(logger, kind, told, untaken.reason, part="leases", kind=untaken.kind)
+        self._untaken = "" if untaken is None else untaken.reason
         with self._lock:
             too_late = self._released
             for grant in () if too_late else grants:

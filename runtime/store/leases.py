@@ -14,6 +14,7 @@ from stepwell.store.replies import Broken, Refused, items_of, number, text, time
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 from stepwell.store.suspects import NO_SUSPECTS, Suspects, suspects_of
+from stepwell.store.troubles import kind_of_refusal
 
 __all__ = [
     "Grant",
@@ -68,10 +69,11 @@ class Lost(msgspec.Struct, frozen=True):
 
 class Unanswered(msgspec.Struct, frozen=True):
     """Nothing is known of this partition now: its master in a cluster can't be reached, its slot is on the move, or one
-    of its keys is a stranger's."""
+    of its keys is a stranger's. `kind` is the word for that (`stepwell.store.troubles`)."""
 
     partition: int
     reason: str
+    kind: str = "refused"
 
 
 class LeaseHolder(msgspec.Struct, frozen=True):
@@ -190,7 +192,7 @@ def server_time_ms(link: Link) -> int:
 def _unanswered(partition: int, raw: object) -> Unanswered | None:
     """One partition without an answer holds up no other: its master is away, or one of its keys is a stranger's."""
     if isinstance(raw, Refused):
-        return Unanswered(partition, raw.reason)
+        return Unanswered(partition, raw.reason, kind_of_refusal(raw.kind))
     return Unanswered(partition, f"partition {partition}: {raw.message}") if isinstance(raw, Broken) else None
 
 
