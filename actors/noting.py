@@ -46,9 +46,17 @@ def note(
     /,
     *arguments: object,
     level: int | None = None,
-    raised: BaseException | None = None,
+    traceback: str = "",
     **fields: object,
 ) -> None:
     """Log a line of an observation, at its usual level unless another one is given. Whoever notices it says it, where
     the whole sentence is known: a trouble when it begins, many partitions in one line."""
-    say(logger, LEVELS[kind] if level is None else level, kind.__name__, message, *arguments, raised=raised, **fields)
+    say(
+        logger,
+        LEVELS[kind] if level is None else level,
+        kind.__name__,
+        message,
+        *arguments,
+        traceback=traceback,
+        **fields,
+    )

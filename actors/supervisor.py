@@ -45,7 +45,7 @@ class Supervisor(PooledActor):
             failure.where,
             error,
             "it is rebuilt from its row" if again else "it failed too often and is parked",
-            raised=failure.error,
+            traceback=traceback,
             execution=execution_id,
             where=failure.where,
             error=error,

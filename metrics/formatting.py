@@ -98,7 +98,8 @@ class _Redacting(logging.Formatter):
     def trace(self, record: logging.LogRecord) -> str:
         """Traceback and stack of the record; "" where there are none."""
         stack = self.clean(record.stack_info) if record.stack_info else ""
-        return "\n".join(part for part in (self.formatException(record.exc_info), stack) if part)
+        raised = self.formatException(record.exc_info) or self.clean(record.exc_text or "")
+        return "\n".join(part for part in (raised, stack) if part)
 
     def _value(self, value: object) -> object:
         if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):

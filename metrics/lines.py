@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from stepwell.core.redact import redact
+
 __all__ = ["say"]
 
 
@@ -14,9 +16,16 @@ def say(
     message: str,
     /,
     *arguments: object,
-    raised: BaseException | None = None,
+    traceback: str = "",
     **fields: object,
 ) -> None:
-    """Log a line. `raised`: its traceback stands below; fields that are None are left out."""
+    """Log a line, with a traceback below if there is one; fields that are None are left out."""
+    if not logger.isEnabledFor(level):
+        return
     known = {name: value for name, value in fields.items() if value is not None}
-    logger.log(level, message, *arguments, exc_info=raised, extra={"fields": {**known, "event": event}})
+    file, number, function, _ = logger.findCaller()
+    extra = {"fields": {**known, "event": event}}
+    record = logger.makeRecord(logger.name, level, file, number, message, arguments, None, function, extra)
+    # As text and without credentials: who runs a worker in a program of their own may have another formatter.
+    record.exc_text = redact(traceback) or None
+    logger.handle(record)

@@ -48,8 +48,8 @@ def tell(
     message: str,
     /,
     *arguments: object,
-    raised: BaseException | None = None,
+    traceback: str = "",
     **fields: object,
 ) -> None:
-    """Log a line of what has happened, at its level; `raised`: with its traceback."""
-    say(logger, LEVELS[happening], happening, message, *arguments, raised=raised, **fields)
+    """Log a line of what has happened, at its level."""
+    say(logger, LEVELS[happening], happening, message, *arguments, traceback=traceback, **fields)

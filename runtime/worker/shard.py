@@ -440,8 +440,8 @@ class RunningShard:
             )
         self._standing_by = standing_by
 
-    def _crashed(self, name: str, error: BaseException, _traceback: str) -> None:
+    def _crashed(self, name: str, error: BaseException, traceback: str) -> None:
         """A part that everything depends on has failed: the shard must end, loudly."""
         failure = redact(f"{name.lstrip(':')} failed: {type(error).__name__}: {error}")
-        tell(logger, "PartFailed", "%s", failure, raised=error, part=name.lstrip(":"))
+        tell(logger, "PartFailed", "%s", failure, traceback=traceback, part=name.lstrip(":"))
         self._parts.on_failure(failure)

@@ -120,6 +120,10 @@ def the_text_of_an_exception_that_was_formatted_before(made: logging.LogRecord) 
     made.exc_info, made.exc_text = raised(ValueError("plain")), NASTY
 
 
+def the_text_of_an_exception_that_is_not_there(made: logging.LogRecord) -> None:
+    made.exc_text = NASTY
+
+
 def the_stack(made: logging.LogRecord) -> None:
     made.stack_info = "Stack (most recent call last):\n" + NASTY
 
@@ -142,6 +146,7 @@ WAYS: tuple[Way, ...] = (
     a_group,
     a_line_of_code_that_does_not_compile,
     the_text_of_an_exception_that_was_formatted_before,
+    the_text_of_an_exception_that_is_not_there,
     the_stack,
 )
 

@@ -14,7 +14,7 @@ import pytest
 from stepwell.actors import store_events as e
 from stepwell.actors.noting import COUNTED, LEVELS, note
 from stepwell.metrics import instruments as i
-from stepwell.metrics.formatting import JsonFormatter
+from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter
 from stepwell.metrics.instrument import Instrument
 from stepwell.metrics.telling import FIELDS
 from stepwell.store.troubles import KINDS
@@ -22,7 +22,7 @@ from stepwell.worker import lines
 
 ROOT = Path(__file__).resolve().parents[3]
 SPEAKERS = {"note", "tell", "say", "_tell_of"}
-OWN_WORDS = {"level", "raised"}
+OWN_WORDS = {"level", "traceback"}
 PAGE = (ROOT / "docs" / "logs.md").read_text(encoding="utf-8")
 
 
@@ -138,3 +138,15 @@ def test_causes_and_kinds_of_lines_are_those_of_the_metrics() -> None:
         if isinstance(node, ast.Constant) and " " not in str(node.value)
     }
     assert causes == words_of(i.SHARD_RESTARTS, "cause")
+
+
+def test_a_traceback_stands_below_its_line_without_credentials_whoever_formats_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lines.tell(logging.getLogger("stepwell.x"), "PartFailed", "it failed", traceback="Traceback\nredis://:hunter2@db")
+    [record] = caplog.records
+    for formatter in (logging.Formatter(), JsonFormatter(), KeyValueFormatter()):
+        shown = formatter.format(record)
+        assert "redis://:***@db" in shown
+        assert "hunter2" not in shown
+    assert caplog.text.count("Traceback") == 1
