@@ -152,11 +152,11 @@ def markdown(reports: Sequence[Report], pictures: str = "", folder: str = "") ->
 
 
 def overview(reports: Sequence[Report]) -> list[str]:
-    """A line for each: its question, and its first row as the answer."""
+    """A line for each: its question, and its first row (or rows) as the answer."""
     lines = ["| benchmark | question | answer |", "|---|---|---|"]
     for report in reports:
-        row = report.result.rows[0]
-        lines.append(f"| [{report.name}](#{report.name}) | {report.result.question} | {row.measure}: {amount(row)} |")
+        answer = "; ".join(f"{row.measure}: {amount(row)}" for row in report.result.rows[: report.result.answers])
+        lines.append(f"| [{report.name}](#{report.name}) | {report.result.question} | {answer} |")
     return lines
 
 

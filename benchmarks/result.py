@@ -114,7 +114,8 @@ class Table:
 class Result:
     """The answer to one question. `facts`: what it depends on (server, its settings, durability); `how`: sentences.
 
-    Where there are `tables`, a person is shown them in the place of the rows.
+    Where there are `tables`, a person is shown them in the place of the rows. `answers`: so many of the first rows are
+    the answer that an overview shows.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Result:
     notes: Sequence[str] = ()
     how: str = ""
     tables: Sequence[Table] = ()
+    answers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
