@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from importlib import resources
+from typing import Annotated
 
 import typer
 
 from stepwell.cli.session import Json, Verbose, session
+from stepwell.core.errors import UsageError
 
 __all__ = ["add_to", "alerts", "dashboard"]
 
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.command(epilog="Examples:\n\nstepwell alerts > /etc/prometheus/stepwell.yml")(alerts)
+    app.command(
+        epilog="Examples:\n\nstepwell alerts > /etc/prometheus/stepwell.yml\n\n"
+        "stepwell alerts --explain StepwellRetryStorm"
+    )(alerts)
     app.command(epilog="Examples:\n\nstepwell dashboard > stepwell.json")(dashboard)
 
 
-def alerts(context: typer.Context, json: Json = False, verbose: Verbose = False) -> None:
-    """Print alert rules for Prometheus, a file for its `rule_files`."""
-    own, text = session(context), _shipped("alerts.yml")
+def alerts(
+    context: typer.Context,
+    explain: Annotated[
+        str | None, typer.Option("--explain", metavar="ALERT", help="What that alert means and what to do.")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Print alert rules for Prometheus, a file for its `rule_files`; or what to do about one of them."""
+    own = session(context)
+    if explain is not None:
+        text = _explained(explain)
+        own.answer_json({"alert": explain, "text": text}) if own.json else own.answer(text)
+        return
+    text = _shipped("alerts.yml")
     if own.json:
         own.answer_json({"alerts": text})
     else:
@@ -29,6 +48,18 @@ def alerts(context: typer.Context, json: Json = False, verbose: Verbose = False)
 def dashboard(context: typer.Context, json: Json = False, verbose: Verbose = False) -> None:
     """Print the Grafana dashboard, JSON to import there."""
     session(context).answer(_shipped("dashboards/stepwell.json").rstrip("\n"))
+
+
+def _explained(alert: str) -> str:
+    """What the page of alerts says of it, with its heading."""
+    sections = re.split(r"^(?=## )", _shipped("alerts.md"), flags=re.MULTILINE)
+    pages = {each.partition("\n")[0].removeprefix("## "): each.strip() for each in sections[1:]}
+    named = {name.lower(): page for name, page in pages.items()}.get(alert.lower())
+    if named is None:
+        close = difflib.get_close_matches(alert, pages, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]}?" if close else "`stepwell alerts` prints them all"
+        raise UsageError(f"there is no alert {alert!r}: {hint}")
+    return named
 
 
 def _shipped(file: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import resources
+from pathlib import Path
 
 import pytest
 import yaml
@@ -25,3 +26,20 @@ def test_the_dashboard_is_printed_as_grafana_imports_it(capsys: pytest.CaptureFi
     kept = resources.files("stepwell.metrics").joinpath("dashboards/stepwell.json").read_text()
     assert main(["dashboard", *options]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(kept)
+
+
+def test_what_to_do_about_an_alert_is_printed_from_its_page(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/alerts.md").read_text()
+    assert main(["alerts", "--explain", "stepwellretrystorm"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("## StepwellRetryStorm\n\n*page.* ")
+    assert printed.count("\n## ") == 0
+    assert printed in page
+    assert main(["alerts", "--explain", "StepwellRetryStorm", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"alert": "StepwellRetryStorm", "text": printed.rstrip("\n")}
+
+
+def test_an_alert_that_there_is_not_is_refused_with_a_close_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["alerts", "--explain", "RetryStorm"]) == 2
+    assert "did you mean StepwellRetryStorm?" in capsys.readouterr().err

@@ -92,7 +92,9 @@ def test_an_alert_says_what_where_how_much_and_what_to_do(alert: dict[str, Any])
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda alert: alert["alert"])
 def test_the_page_of_an_alert_exists(alert: dict[str, Any]) -> None:
-    page, _, anchor = alert["annotations"]["runbook"].partition("#")
+    command, _, place = alert["annotations"]["runbook"].partition(", or ")
+    assert command == f"stepwell alerts --explain {alert['alert']}"
+    page, _, anchor = place.partition("#")
     headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(), re.MULTILINE)
     assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
 
