@@ -10,7 +10,19 @@ import typer
 from stepwell.cli.bulk import Tally, each_in_turn
 from stepwell.cli.commanding import SOME_REFUSED
 from stepwell.cli.looking import Limit
-from stepwell.cli.session import Data, Json, Redis, Session, Verbose, columns, cut, open_client, session
+from stepwell.cli.session import (
+    NAMESPACE,
+    Data,
+    Json,
+    Namespace,
+    Redis,
+    Session,
+    Verbose,
+    columns,
+    cut,
+    open_client,
+    session,
+)
 from stepwell.cli.timeline import compact, utc
 from stepwell.core.errors import UnknownLetter, UsageError
 
@@ -61,12 +73,13 @@ def listing(
     limit: Limit = 100,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """List dead letters, newest first, with the reason of each."""
     own = session(context)
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         found = client.dead_letters(limit, reason=reason, partition=partition)
     if own.json:
         own.answer_json(found)
@@ -86,12 +99,13 @@ def show(
     id: Annotated[str, typer.Argument(metavar="ID", help="A letter, as `dead list` names it.")],
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Show a dead letter with all that its entry held."""
     own = session(context)
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         found = client.dead_letter(id)
     if own.json:
         own.answer_json(found)
@@ -112,12 +126,15 @@ def replay(
     partition: Partition = None,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Send letters again: each goes back to where it came from and is applied as if it came now."""
     chosen = _Choice(ids or [], every, reason, partition)
-    _each(session(context), redis, data, chosen, "replaying", "replayed", lambda client: client.replay_letter)
+    _each(
+        session(context), redis, data, namespace, chosen, "replaying", "replayed", lambda client: client.replay_letter
+    )
 
 
 def drop(
@@ -128,12 +145,13 @@ def drop(
     partition: Partition = None,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Remove letters for good."""
     chosen = _Choice(ids or [], every, reason, partition)
-    _each(session(context), redis, data, chosen, "dropping", "dropped", lambda client: client.drop_letter)
+    _each(session(context), redis, data, namespace, chosen, "dropping", "dropped", lambda client: client.drop_letter)
 
 
 class _Choice:
@@ -161,6 +179,7 @@ def _each(
     own: Session,
     redis: str | None,
     data: Path | None,
+    namespace: str,
     chosen: _Choice,
     doing: str,
     done: str,
@@ -171,7 +190,7 @@ def _each(
     def told(tally: Tally) -> str:
         return tally.summary("dead letter", done)
 
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         ids = chosen.find(client)
         do = act(client)
         if len(ids) == 1 and not chosen.every:

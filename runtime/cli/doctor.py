@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from stepwell.cli.session import Data, Json, Line, Redis, Verbose, resolved, session
+from stepwell.cli.session import NAMESPACE, Data, Json, Line, Namespace, Redis, Verbose, resolved, session
 
 if TYPE_CHECKING:
     from stepwell.store.guarantees import Facts, Finding
@@ -39,13 +39,13 @@ def doctor(
             show_default="$STEPWELL_DURABILITY, else the namespace's",
         ),
     ] = None,
-    namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Whose facts to look at.")] = "stepwell",
     partitions: Annotated[
         int | None,
         typer.Option("--partitions", metavar="N", help="How many the namespace should have.", min=1, max=16384),
     ] = None,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:

@@ -25,7 +25,7 @@ from stepwell.cli.choosing import (
 )
 from stepwell.cli.commanding import command, tell
 from stepwell.cli.durations import Seconds
-from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_client, session
+from stepwell.cli.session import NAMESPACE, Data, Json, Namespace, Redis, Session, Verbose, open_client, session
 from stepwell.core.advice import NO_WORKER, to_do
 from stepwell.core.errors import UsageError
 from stepwell.core.status import ERROR, PARKED, STATUSES, TERMINAL
@@ -105,6 +105,7 @@ def start(
     ] = False,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -116,7 +117,7 @@ def start(
     if timeout is not None and not wait:
         raise UsageError("--timeout says how long --wait may take: give both or none")
     adopt(os.environ)
-    with open_client(redis, data, new=True) as client:
+    with open_client(redis, data, namespace, new=True) as client:
         execution_id = client.start(flow, given, id, attributes=read_attributes(attr), unchecked=unchecked)
         if not client.workers():
             own.remark(f"execution {execution_id} is queued; {NO_WORKER}")
@@ -139,12 +140,13 @@ def result(
     timeout: Timeout = None,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Wait for an execution's end and print its result as JSON."""
     own = session(context)
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         if timeout is None:
             _warn_of_waiting_in_vain(own, client, id)
         _show_result(own, id, client.result(id, timeout))
@@ -163,12 +165,13 @@ def retry(
     dry_run: DryRun = False,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Bring failed executions back with the same idempotency keys, un-park parked ones, or end backoffs now."""
     choice = Choice(ids or [], Filter(status, flow, error, read_attributes(attr), since, until), [ERROR])
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         command(session(context), client, "retry", choice, yes=yes, dry_run=dry_run)
 
 
@@ -185,12 +188,13 @@ def cancel(
     dry_run: DryRun = False,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Cancel executions, once the attempts that run have ended."""
     choice = Choice(ids or [], Filter(status, flow, error, read_attributes(attr), since, until), UNFINISHED)
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         command(session(context), client, "cancel", choice, yes=yes, dry_run=dry_run)
 
 
@@ -204,12 +208,13 @@ def signal(
     ] = None,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Send a signal to an execution, for its `await wait_for(NAME)`."""
     value = None if payload is None else read_json("--payload", payload)
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         tell(session(context), "signal", id, client.signal(id, name, value))
 
 

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from stepwell.cli.session import Data, Json, Line, Redis, Verbose, columns, open_client, resolved, session
+from stepwell.cli.session import (
+    NAMESPACE,
+    Data,
+    Json,
+    Line,
+    Namespace,
+    Redis,
+    Verbose,
+    columns,
+    open_client,
+    resolved,
+    session,
+)
 from stepwell.cli.timeline import delay as shown_delay
 from stepwell.cli.timeline import duration
 from stepwell.core.errors import UnknownExecution, UsageError
@@ -89,6 +101,7 @@ def explain(
     ] = None,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -101,7 +114,7 @@ def explain(
         raise UsageError("give --id and --path together: the exact delays belong to one step of one execution")
     flows = _find(flow, source)
     if id is not None and path is not None:
-        exact = _exact(flows, id, path, redis, data)
+        exact = _exact(flows, id, path, redis, data, namespace)
         own.answer_json(asdict(exact)) if own.json else own.answer_lines(_exact_lines(exact))
         return
     if own.json:
@@ -182,34 +195,36 @@ def _step_data(step: StepLike) -> dict[str, object]:
     }
 
 
-def _exact(flows: list[FlowLike], execution_id: str, path: str, redis: str | None, data: Path | None) -> Exact:
+def _exact(
+    flows: list[FlowLike], execution_id: str, path: str, redis: str | None, data: Path | None, namespace: str
+) -> Exact:
     name = path.rpartition("/")[2].partition("#")[0]
     found = {id(step): step for flow in flows for step in _steps(flow) if step.name == name}
     if not found:
         known = sorted({step.name for flow in flows for step in _steps(flow)})
         raise UsageError(f"no step is named {name!r} in that flow; it has {', '.join(known) or 'none'}: check --path")
     step = next(iter(found.values()))
-    token = _token(check_execution_id(execution_id), path, redis, data)
+    token = _token(check_execution_id(execution_id), path, redis, data, namespace)
     # Rows have whole milliseconds, and so does what is said of them.
     exact = [math.ceil(seconds * 1000) / 1000 for seconds in step.retry.schedule(token)]
     return Exact(execution_id, path, step.name, token, step.retry.max_attempts, exact)
 
 
-def _token(execution_id: str, path: str, redis: str | None, data: Path | None) -> str:
+def _token(execution_id: str, path: str, redis: str | None, data: Path | None, namespace: str) -> str:
     """The step's token: as it was recorded, or as it will be."""
     from stepwell.core.token import step_token, token_seed
 
-    with open_client(redis, data, new=True) as client:
+    with open_client(redis, data, namespace, new=True) as client:
         try:
             for step in client.describe(execution_id)["steps"]:
                 if step["path"] == path:
                     return str(step["token"])
         except UnknownExecution:
             pass  # its tokens are known before it is started
-        return step_token(token_seed(execution_id, 0, _secret(redis, data)), path)
+        return step_token(token_seed(execution_id, 0, _secret(redis, data, namespace)), path)
 
 
-def _secret(redis: str | None, data: Path | None) -> bytes:
+def _secret(redis: str | None, data: Path | None, namespace: str) -> bytes:
     import secrets
 
     from stepwell.client.address import Place
@@ -222,7 +237,7 @@ def _secret(redis: str | None, data: Path | None) -> bytes:
     try:
         kept = read_secret(address.data_dir) if address.data_dir is not None else None
         with connect(place.url) as client:
-            made = open_namespace(client, "stepwell", None, kept, new_secret=lambda: secrets.token_bytes(32))
+            made = open_namespace(client, namespace, None, kept, new_secret=lambda: secrets.token_bytes(32))
             return made.secret
     finally:
         place.leave()

@@ -9,7 +9,19 @@ import typer
 
 from stepwell.cli.durations import When
 from stepwell.cli.executions import ExecutionId, read_attributes
-from stepwell.cli.session import Data, Json, Line, Redis, Verbose, columns, cut, open_client, session
+from stepwell.cli.session import (
+    NAMESPACE,
+    Data,
+    Json,
+    Line,
+    Namespace,
+    Redis,
+    Verbose,
+    columns,
+    cut,
+    open_client,
+    session,
+)
 from stepwell.cli.timeline import duration, timeline, utc
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.status import TERMINAL
@@ -38,12 +50,13 @@ def show(
     id: ExecutionId,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Show an execution: its steps with their attempts and backoffs on a time axis, and what to do if it failed."""
     own = session(context)
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         found = client.describe(id)
         idle = found["status"] not in TERMINAL and not client.workers()
     if own.json:
@@ -86,13 +99,14 @@ def listing(
     ] = None,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """List executions: the latest first, by when they ended or were parked, or else were started."""
     own = session(context)
     given = read_attributes(attr)
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         found = client.list(status, flow, limit, error=error, attributes=given, since=since, until=until, cursor=cursor)
         idle = any(each["status"] not in TERMINAL for each in found) and not client.workers()
     if own.json:

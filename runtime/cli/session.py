@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
-from stepwell.core.errors import UsageError
+from stepwell.core.errors import InvalidName, UsageError
 from stepwell.core.redact import redact
+from stepwell.store.keys import check_namespace
 
 if TYPE_CHECKING:
     from stepwell.client.address import Address
     from stepwell.client.client import Client
 
 __all__ = [
+    "NAMESPACE",
     "Data",
     "Json",
     "Line",
+    "Namespace",
     "Redis",
     "Session",
     "Verbose",
@@ -39,6 +42,7 @@ __all__ = [
 Line = Sequence[tuple[str, str]]
 """A line for the screen: pieces of text, each with a style (a key of `STYLES`)."""
 
+NAMESPACE: Final = "stepwell"
 PIPED_WIDTH: Final = 100
 # What a row or an error holds must not steer the terminal.
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
@@ -142,9 +146,9 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
-def open_client(redis: str | None, data: Path | None, *, new: bool = False) -> Client:
-    """The client of the server that the options name. Unless `new`, an embedded server must have been there before:
-    a look into a wrong folder shall not make data there. Raises UsageError then."""
+def open_client(redis: str | None, data: Path | None, namespace: str, *, new: bool = False) -> Client:
+    """The client of the server and namespace that the options name. Unless `new`, an embedded server must have been
+    there before: a look into a wrong folder shall not make data there. Raises UsageError then."""
     from stepwell.client import Client
 
     address = resolved(redis, data)
@@ -153,7 +157,7 @@ def open_client(redis: str | None, data: Path | None, *, new: bool = False) -> C
             f"there are no data in {address.data_dir}: give their folder (--data), or a server (--redis),"
             " or begin with `stepwell run` or `start`"
         )
-    return Client(address.url) if address.url is not None else Client(data_dir=address.data_dir)
+    return Client(address.url, data_dir=address.data_dir, namespace=namespace)
 
 
 def resolved(redis: str | None, data: Path | None) -> Address:
@@ -186,6 +190,13 @@ def _set_verbose(context: typer.Context, value: bool) -> bool:
     return value
 
 
+def _namespace(name: str) -> str:
+    try:
+        return check_namespace(name)
+    except InvalidName as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 Redis = Annotated[
     str | None,
     typer.Option(
@@ -201,6 +212,16 @@ Data = Annotated[
         "--data",
         metavar="DIR",
         help="Folder of the embedded server; by default $STEPWELL_DATA, else ./.stepwell.",
+        rich_help_panel="Where the data are",
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        help="What the keys there begin with; several namespaces share a server without touching each other.",
+        parser=_namespace,
         rich_help_panel="Where the data are",
     ),
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from stepwell.cli.durations import Seconds
-from stepwell.cli.session import Data, Json, Line, Redis, Session, Verbose, open_client, session
+from stepwell.cli.session import NAMESPACE, Data, Json, Line, Namespace, Redis, Session, Verbose, open_client, session
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.core.messages import message_of
@@ -62,6 +62,7 @@ def tail(
     stay: Annotated[bool, typer.Option("--stay", help="Go on after the end of the execution.")] = False,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -69,7 +70,7 @@ def tail(
     own = session(context)
     back = 0.0 if since is None and id is None and follow else since
     wanted = _filter(kind, flow)
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         if follow and not client.workers():
             own.remark(NO_WORKER)
         away = _tells_of_outages(own) if follow else None

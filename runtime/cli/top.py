@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from stepwell.cli.durations import Seconds
-from stepwell.cli.session import Data, Json, Redis, Session, Verbose, open_client, resolved, session
+from stepwell.cli.session import (
+    NAMESPACE,
+    Data,
+    Json,
+    Namespace,
+    Redis,
+    Session,
+    Verbose,
+    open_client,
+    resolved,
+    session,
+)
 from stepwell.core.errors import StoreError
 from stepwell.core.messages import message_of
 from stepwell.core.redact import redact_url
@@ -53,6 +64,7 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -63,7 +75,7 @@ def top(
     own = session(context)
     address = resolved(redis, data)
     where = str(address.data_dir) if address.url is None else redact_url(address.url)
-    with open_client(redis, data) as client:
+    with open_client(redis, data, namespace) as client:
         reader = _Reader(client, where, interval)
         if own.json:
             _print_json(own, reader, once)

@@ -9,7 +9,7 @@ import typer
 
 from stepwell.cli import run_options as option
 from stepwell.cli.run_options import METRICS_HOST, METRICS_PORT
-from stepwell.cli.session import Data, Redis, Session, Verbose, VerboseLogs, resolved, session
+from stepwell.cli.session import NAMESPACE, Data, Namespace, Redis, Session, Verbose, VerboseLogs, resolved, session
 
 if TYPE_CHECKING:
     from stepwell.worker.parent import Parent
@@ -35,6 +35,7 @@ def run(
     ],
     redis: Redis = None,
     data: Data = None,
+    namespace: Namespace = NAMESPACE,
     metrics_port: option.MetricsPort = None,
     metrics_host: option.MetricsHost = METRICS_HOST,
     metrics: option.Metrics = True,
@@ -69,6 +70,7 @@ def run(
     setup_logging(log.json, log.level)
     config = WorkerConfig(
         resolved(redis, data),
+        namespace=namespace,
         max_running=max_running,
         max_steps=max_steps,
         max_in_memory=max_in_memory,

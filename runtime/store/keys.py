@@ -12,12 +12,22 @@ from typing import Final
 from stepwell.core.errors import InvalidName, UsageError
 from stepwell.core.partition import DEFAULT_PARTITIONS, partition_of
 
-__all__ = ["MAX_PARTITIONS", "STATUSES", "Keys", "PartitionKeys"]
+__all__ = ["MAX_PARTITIONS", "STATUSES", "Keys", "PartitionKeys", "check_namespace"]
 
 STATUSES: Final = ("queued", "running", "waiting", "paused", "parked", "completed", "error", "cancelled")
 MAX_PARTITIONS: Final = 16384
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+
+
+def check_namespace(name: str) -> str:
+    """The name. Raises InvalidName where it is no good."""
+    if not _NAMESPACE.match(name):
+        raise InvalidName(
+            f"the namespace {name!r} is not usable: take 1 to 64 letters, digits, '_', '.' or '-', "
+            "beginning with a letter or digit"
+        )
+    return name
 
 
 class PartitionKeys:
@@ -80,11 +90,7 @@ class Keys:
     __slots__ = ("ingress", "ingress_dead", "meta", "namespace", "partitions", "parts", "shards", "vitals", "workers")
 
     def __init__(self, namespace: str = "stepwell", partitions: int = DEFAULT_PARTITIONS) -> None:
-        if not _NAMESPACE.match(namespace):
-            raise InvalidName(
-                f"the namespace {namespace!r} is not usable: take 1 to 64 letters, digits, '_', '.' or '-', "
-                "beginning with a letter or digit"
-            )
+        check_namespace(namespace)
         if not 1 <= partitions <= MAX_PARTITIONS:
             raise UsageError(f"expected 1 to {MAX_PARTITIONS} partitions, got {partitions}")
         self.namespace = namespace

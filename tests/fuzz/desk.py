@@ -96,7 +96,7 @@ class Desk:
         client._wire._carry_out = carry_out  # type: ignore[method-assign]
         return client
 
-    def _open(self, url: str | None, data: Path | None, **_: Any) -> Client:
+    def _open(self, url: str | None, data: Path | None, _namespace: str, **_: Any) -> Client:
         return self.client(address.Place(address.resolve(url or (None if data else HERE), data)).url)
 
     def _connect(self, url: str = HERE, **_: Any) -> redis.Redis:

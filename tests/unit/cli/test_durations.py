@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import pytest
-import typer
 from typer.main import get_command
-from typer.models import OptionInfo
+from unit.cli.walk import Option, walk
 
 from stepwell.cli import main
 from stepwell.cli.app import app
@@ -17,34 +14,6 @@ from stepwell.cli.durations import Seconds, When
 
 ODD = ["inf", "-inf", "nan", "1e400", "-1", "-0.5", "9" * 400, "4000000000", "9999999w", "soon", ""]
 NO_TIMES = ["inf", "nan", "1e400", "-5m", "soon", "9" * 400 + "h", "2026-13-01", ""]
-
-
-@dataclass(frozen=True)
-class Option:
-    """One of a command. `path`: the words that call that; `kind`: what it is read as."""
-
-    path: tuple[str, ...]
-    name: str
-    kind: object
-    info: OptionInfo
-
-
-def walk(program: typer.Typer, path: tuple[str, ...] = ()) -> Iterator[Option]:
-    """Every option of every command."""
-    for command in program.registered_commands:
-        assert command.callback is not None
-        words = (*path, command.name or command.callback.__name__)
-        for hint in get_type_hints(command.callback, include_extras=True).values():
-            for info in getattr(hint, "__metadata__", ()):
-                if isinstance(info, OptionInfo):
-                    # In an Annotated, what is written first counts as the default until typer has looked at it.
-                    names = [each for each in (info.default, *(info.param_decls or ())) if isinstance(each, str)]
-                    yield Option(words, names[0], get_args(hint)[0], info)
-    for group in program.registered_groups:
-        assert group.typer_instance is not None
-        name = group.typer_instance.info.name
-        assert isinstance(name, str)
-        yield from walk(group.typer_instance, (*path, name))
 
 
 OPTIONS = list(walk(app))

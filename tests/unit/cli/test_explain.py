@@ -134,7 +134,7 @@ def test_exact_delays_are_those_of_the_row_to_the_millisecond(monkeypatch: pytes
         recorded += [op.delay_ms for op in run.checkpoint.open.values() if op.status == "backoff"]
     token = run.show()["error"]["failed_step"]["token"]
     monkeypatch.setattr(explain, "_token", lambda *_: token)
-    exact = explain._exact([paying], "local", "charge", None, None)
+    exact = explain._exact([paying], "local", "charge", None, None, "stepwell")
     assert [seconds * 1000 for seconds in exact.delays] == pytest.approx(recorded, abs=1e-6)
     rows = [plain(line).split()[1] for line in explain._exact_lines(exact)][2:]
     assert rows == [f"{ms / 1000:.3f}" for ms in recorded]

@@ -109,5 +109,5 @@ def test_cutting_says_that_something_is_left_out() -> None:
 
 def test_a_look_into_a_wrong_folder_makes_no_data_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no data in .*/wrong: give their folder"):
-        open_client(None, tmp_path / "wrong")
+        open_client(None, tmp_path / "wrong", "stepwell")
     assert not (tmp_path / "wrong").exists()
