@@ -16,7 +16,7 @@ from stepwell.core.eventlog import execution_of
 from stepwell.core.events import ExecutionEnded
 from stepwell.core.names import check_execution_id
 from stepwell.core.status import TERMINAL
-from stepwell.store import queries
+from stepwell.store import queries, strangers
 from stepwell.store.events import EventStreams, Gap, Seen
 from stepwell.store.keys import Keys
 from stepwell.store.link import LinkDown, StoreRefused
@@ -152,8 +152,7 @@ class Following:
             raws = yield from _ask_each(streams.read_commands(True, None))
         streams.take(raws, self._scattered)
         if streams.all_foreign:
-            why = next((raw.message for raw in raws if isinstance(raw, Broken)), "keys of other types")
-            raise StoreError(f"the events streams can't be read: {why}")
+            raise StoreError(f"the events streams can't be read: {strangers.told(streams.foreign_keys, [])}")
         if heads := streams.head_commands():
             streams.heads((yield from _ask_each(heads)))
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import redis.asyncio
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, RedisError
 
+from stepwell.core.errors import StoreError
+from stepwell.store import strangers
 from stepwell.store.async_cluster import async_masters_of
 from stepwell.store.async_flight import fly
 from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.link import NOT_DONE, REPEATS_MAX, each_answer, require_answers
+from stepwell.store.replies import failure
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
@@ -29,12 +33,22 @@ class AsyncLink:
     async def call(self, commands: Sequence[Command]) -> list[object]:
         """Raw replies of commands. Raises as `Link.call` does."""
         raws = await self._exchange(commands)
+        strange = strangers.candidates(commands, raws)
+        if strange:
+            raise StoreError(strangers.told(strange, await self._exchange(strangers.type_commands(strange))))
         require_answers(raws)
         return raws
 
     async def call_each(self, commands: Sequence[Command]) -> list[object]:
         """As `Link.call_each`."""
-        return each_answer(await self._exchange(commands))
+        raws = await self._exchange(commands)
+        found = each_answer(raws)
+        for place, raw in enumerate(raws):
+            if strangers.is_wrong_type(raw):
+                strange = strangers.candidates([commands[place]], [raw])
+                types = await self._exchange(strangers.type_commands(strange))
+                found[place] = strangers.named(failure(cast(RedisError, raw)), strange, types)
+        return found
 
     async def _exchange(self, commands: Sequence[Command]) -> list[object]:
         if self._masters.clustered:

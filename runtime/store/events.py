@@ -123,6 +123,11 @@ class EventStreams:
         """Whether no stream can be read at all."""
         return len(self.foreign) == len(self._streams)
 
+    @property
+    def foreign_keys(self) -> list[str]:
+        """The keys of those."""
+        return [self._keys.events(partition) for partition in sorted(self.foreign)]
+
     # Where to begin.
 
     def opening_commands(self) -> list[Command]:

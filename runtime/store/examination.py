@@ -22,6 +22,7 @@ from stepwell.store.link import Link
 from stepwell.store.replies import items_of, number, text, time_us
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
+from stepwell.store.strangers import family_of
 from stepwell.store.workers import Heartbeat, heartbeats_of, living_of
 
 __all__ = ["examine", "topology_of"]
@@ -146,11 +147,11 @@ def _lengths(link: Link, streams: list[str]) -> list[int]:
 
 def _damage(link: Link, keys: Keys) -> Iterator[str]:
     """Keys of the namespace that hold something else than they should."""
-    expected = {keys.meta: "hash", keys.workers: "hash", keys.ingress: "stream", keys.ingress_dead: "stream"}
+    names = [keys.meta, keys.workers, keys.shards, keys.vitals, keys.ingress, keys.ingress_dead]
     for part in keys.parts:
-        expected |= dict.fromkeys((part.inbox, part.dead, part.events), "stream")
-        expected |= dict.fromkeys((part.live, *part.by.values()), "zset")
-        expected |= {part.lease: "string", part.epoch: "string"}
+        names += [part.inbox, part.outbox, part.dead, part.events, part.live, *part.by.values()]
+        names += [part.lease, part.epoch, part.seq, part.suspects, part.backoff]
+    expected = {name: family.kind for name in names if (family := family_of(name)) is not None}
     asked: list[Command] = [["TYPE", key] for key in expected]
     for (key, kind), raw in zip(expected.items(), link.attempt(asked), strict=True):
         if not isinstance(raw, RedisError) and text(raw) not in ("none", kind):

@@ -193,7 +193,7 @@ def _unanswered(partition: int, raw: object) -> Unanswered | None:
     """One partition without an answer holds up no other: its master is away, or one of its keys is a stranger's."""
     if isinstance(raw, Refused):
         return Unanswered(partition, raw.reason, kind_of_refusal(raw.kind))
-    return Unanswered(partition, f"partition {partition}: {raw.message}") if isinstance(raw, Broken) else None
+    return Unanswered(partition, f"partition {partition}: {raw.said}") if isinstance(raw, Broken) else None
 
 
 def _number(raw: object) -> int | None:

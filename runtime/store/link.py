@@ -8,17 +8,18 @@ script recognises its own work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 import redis
 from redis.exceptions import AskError, ClusterCrossSlotError, MovedError, NoScriptError, RedisError
 
 from stepwell.core.errors import StoreError
+from stepwell.store import strangers
 from stepwell.store.cluster import masters_of
 from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.flight import Flight, LinkDown, NotDurable, Parcel
 from stepwell.store.keys import Keys
-from stepwell.store.replies import Broken, MasterLost, Refused, Reply, failure
+from stepwell.store.replies import Failure, MasterLost, Refused, Reply, failure
 from stepwell.store.requests import Command, Request
 from stepwell.store.scripts import Scripts
 
@@ -88,15 +89,19 @@ class Link:
         Refused, of kind `UNREACHABLE`.
         """
         keys, scripts = self.keys, self.scripts
-        raws = self._exchange([request.args(keys, scripts) for request in requests])
+        commands = [request.args(keys, scripts) for request in requests]
+        raws = self._exchange(commands)
         return [
-            failure(raw) if isinstance(raw, RedisError) else request.parse(raw)
-            for request, raw in zip(requests, raws, strict=True)
+            self._failure(raw, command) if isinstance(raw, RedisError) else request.parse(raw)
+            for request, raw, command in zip(requests, raws, commands, strict=True)
         ]
 
     def call(self, commands: Sequence[Command]) -> list[object]:
         """Raw replies of plain commands. Raises LinkDown, StoreRefused (may pass) or StoreError for an error reply."""
         raws = self._exchange(commands)
+        strange = strangers.candidates(commands, raws)
+        if strange:
+            raise StoreError(strangers.told(strange, self._exchange(strangers.type_commands(strange))))
         require_answers(raws)
         return raws
 
@@ -108,13 +113,25 @@ class Link:
         """As `call`, but where some commands are answered, a Refused stands for the reply of each that was refused for
         now: in a cluster one master may be away, or one slot on the move. A Broken stands for what is no answer: of one
         partition a key may be a stranger's."""
-        return each_answer(self._exchange(commands))
+        raws = self._exchange(commands)
+        found = each_answer(raws)
+        for place, raw in enumerate(raws):
+            if strangers.is_wrong_type(raw):
+                found[place] = self._failure(cast(RedisError, raw), commands[place])
+        return found
 
     def call_ours(self, commands: Sequence[Command]) -> list[object]:
         """As `call`, but nil where a key is of a foreign type: nothing of ours is there, and it is no other's fault."""
-        found = [None if _is_foreign(raw) else raw for raw in self._exchange(commands)]
+        found = [None if strangers.is_wrong_type(raw) else raw for raw in self._exchange(commands)]
         require_answers(found)
         return found
+
+    def _failure(self, raw: RedisError, command: Command) -> Failure:
+        """What went wrong; of a key of a foreign type also which one it is."""
+        strange = strangers.candidates([command], [raw])
+        if not strange:
+            return failure(raw)
+        return strangers.named(failure(raw), strange, self._exchange(strangers.type_commands(strange)))
 
     def _exchange(self, commands: Sequence[Command]) -> list[object]:
         if self._masters.clustered:
@@ -142,11 +159,6 @@ class Link:
         if not commands:
             return []
         return Flight(self.client.connection_pool, Parcel(commands, self.durability)).land()
-
-
-def _is_foreign(raw: object) -> bool:
-    wrong = failure(raw) if isinstance(raw, RedisError) else None
-    return isinstance(wrong, Broken) and "WRONGTYPE" in wrong.message
 
 
 def each_answer(raws: Sequence[object]) -> list[object]:

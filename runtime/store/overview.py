@@ -100,7 +100,7 @@ class _Answers:
         """The next reply; `empty` where it is none."""
         raw = next(self._raws)
         if isinstance(raw, Refused | Broken):
-            self.unread = self.unread or (raw.reason if isinstance(raw, Refused) else raw.message)
+            self.unread = self.unread or (raw.reason if isinstance(raw, Refused) else raw.said)
             return empty
         try:
             return read(raw)

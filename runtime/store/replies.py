@@ -151,6 +151,11 @@ class Broken(msgspec.Struct, frozen=True):
         """Whether a key is of another type than ours: that stays so until somebody removes it."""
         return self.message.startswith("WRONGTYPE")
 
+    @property
+    def said(self) -> str:
+        """The message for a person: without Redis' word for it."""
+        return self.message.removeprefix("WRONGTYPE ")
+
 
 class Unlisted(msgspec.Struct, frozen=True):
     """An execution without a row was taken off so many lists; 0 where it has a row, or was on none."""

@@ -47,7 +47,7 @@ class ScatteredReads:
         """The replies but for those that were refused for now, and those that are none."""
         answered = [not isinstance(raw, Refused | Broken) for raw in raws]
         asked = zip(self._asked, raws, strict=True)
-        self.broken = {partition: raw.message for partition, raw in asked if isinstance(raw, Broken)}
+        self.broken = {partition: raw.said for partition, raw in asked if isinstance(raw, Broken)}
         self.refused = frozenset(p for p, raw in zip(self._asked, raws, strict=True) if isinstance(raw, Refused))
         self._silent -= set(self._asked)
         self._silent.update(itertools.compress(self._asked, [not each for each in answered]))

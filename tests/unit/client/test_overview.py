@@ -158,7 +158,7 @@ def test_a_strangers_key_hides_nothing_else(world: World) -> None:
     world.redis.delete(other.lease)
     world.redis.set(other.lease, "not a lease")
     found = glance(world)
-    assert "WRONGTYPE" in found.unread
+    assert f"the key '{keys.vitals}' in Redis is a string, not the hash" in found.unread
     assert [each.execution for each in found.backoffs.next] == ["e1"]
     assert found.partitions.held == keys.partitions - 1
     assert [each.running for each in found.shards] == [None]
