@@ -28,6 +28,7 @@ from stepwell.core.errors import StepwellError
 from stepwell.core.events import WokenBy
 from stepwell.core.inputs import (
     AttemptSucceeded,
+    GraceOver,
     Input,
     NotStarted,
     ParkAsked,
@@ -165,6 +166,8 @@ class ExecutionActor(ExecutionFields):
         if isinstance(message, m.BodyBegan):
             if self._machine is not None:
                 self._shard.bus.publish(retry_started(self._machine.checkpoint, message))
+        elif isinstance(message, m.GraceOver):
+            self._feed(GraceOver(self._now(), message.path, message.attempt))
         elif isinstance(message, m.StoredRev):
             self._compare(message.rev)
         elif isinstance(message, m.Drop):

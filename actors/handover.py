@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from stepwell.actors.messages import StepDone, StepErred
+from stepwell.actors.messages import GraceOver, StepDone, StepErred
 
 __all__ = ["AGAIN_SECONDS", "AGAIN_SECONDS_MAX", "QUIET_SECONDS", "Departures", "Handovers", "Moves", "first_outcome"]
 
@@ -113,5 +113,5 @@ class Departures:
 
 
 def first_outcome(mail: Sequence[object]) -> int | None:
-    """Where the first outcome of an attempt is in an actor's mail; None: there is none."""
-    return next((place for place, each in enumerate(mail) if isinstance(each, StepDone | StepErred)), None)
+    """Where the first word of what came of an attempt is in an actor's mail; None: there is none."""
+    return next((place for place, each in enumerate(mail) if isinstance(each, StepDone | StepErred | GraceOver)), None)

@@ -82,6 +82,13 @@ class BodyBegan(msgspec.Struct, gc=False):
     late_ms: int
 
 
+class GraceOver(msgspec.Struct, gc=False):
+    """The shard leaves and waits no longer: what comes of this attempt's body will not be told."""
+
+    path: str
+    attempt: int
+
+
 class TimerDue(msgspec.Struct, gc=False):
     """The timer of the open operation at `path`."""
 

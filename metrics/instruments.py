@@ -58,8 +58,8 @@ STEP_ATTEMPTS: Final = Instrument(
     "step_attempts",
     _C,
     "Attempts of steps that ended: ok, retryable (another follows), terminal (none does), timeout (whether or not "
-    "another follows); and those that a crash may have cut short, each time (interrupted: the attempt runs again with "
-    "its number).",
+    "another follows); and those that a crash may have cut short, or the end of a worker did, each time (interrupted: "
+    "the attempt runs again with its number).",
     (*_PAIR, _label("outcome", "ok", "retryable", "terminal", "timeout", "interrupted")),
     exemplars=True,
 )

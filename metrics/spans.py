@@ -122,7 +122,11 @@ def _interrupted(event: events.StepInterrupted, cp: Checkpoint, trace: Execution
     before = _made(cp, event.path, event.attempt - 1)
     start = found.declared_at if before is None else before.due_at or before.ended_at
     at = max(event.at, start)
-    more: Values = {"stepwell.attempt.start_estimated": True, "stepwell.step.set_apart": event.set_apart}
+    more: Values = {
+        "stepwell.attempt.start_estimated": True,
+        "stepwell.step.set_apart": event.set_apart,
+        "stepwell.interruption.cause": event.cause,
+    }
     what = _Body(found.token, event.interruptions - 1)
     moments = (Moment("stepwell.interrupted", at, NOTHING),)
     return (_attempt(cp, trace, event.path, what, event.attempt, start, at, "interrupted", more, INTERRUPTED, moments),)

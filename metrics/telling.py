@@ -214,10 +214,14 @@ def _retried(event: events.RetryStarted) -> Said:
 
 
 def _interrupted(event: events.StepInterrupted) -> Said:
+    if event.cause == "drain":
+        text = f"attempt {event.attempt} was cut short, as its worker left; it runs again, with the same key"
+        return text, {**_place(event), "interruptions": event.interruptions, "reason": event.cause}
     apart = " in a process of its own, for it may have been the cause" if event.set_apart else ""
     return f"attempt {event.attempt} may have been cut short by a crash, it runs again{apart}", {
         **_place(event),
         "interruptions": event.interruptions,
+        "reason": event.cause,
     }
 
 

@@ -17,7 +17,7 @@ import msgspec
 from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import BodyBegan, StepDone, StepErred, StepHeld
+from stepwell.actors.messages import BodyBegan, GraceOver, StepDone, StepErred, StepHeld
 from stepwell.actors.runner.gates import Gate, Gates
 from stepwell.actors.runner.order import StepOrder
 
@@ -67,6 +67,7 @@ class Attempts:
         self._active = 0
         self._bodies: dict[str, int] = dict.fromkeys(PLACES, 0)
         self._closed = False
+        self._cut = False
         self._became_idle: Callable[[], None] | None = None
 
     @property
@@ -142,7 +143,7 @@ class Attempts:
         """Send the outcome of an attempt whose body has begun to `ref`; False if there is none such."""
         with self._lock:
             current = self._by_path.get((execution_id, path))
-            if current is None or current.number != number or not current.begun:
+            if current is None or current.number != number or not current.begun or (self._cut and current.forsaken):
                 return False
             current.ref = ref
             current.forsaken = False
@@ -261,6 +262,15 @@ class Attempts:
             idle = self._idle()
         if idle is not None:
             idle()
+
+    def cut_short(self) -> None:
+        """Wait no longer, after `close`: what comes of bodies that still run is of no use, as their actors are told."""
+        with self._lock:
+            self._cut = True
+            for attempt in self._by_path.values():
+                if attempt.begun and attempt.outcome is None and not attempt.forsaken:
+                    attempt.forsaken = True
+                    attempt.ref.tell(GraceOver(attempt.order.context.path, attempt.number))
 
     def _end(self, attempt: Attempt) -> list[Attempt]:
         """It has ended without an outcome. Whose turn it is now."""

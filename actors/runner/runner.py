@@ -101,6 +101,10 @@ class StepRunner:
         """Start nothing any more; call back (on any thread) when the last attempt has ended."""
         self._attempts.close(became_idle)
 
+    def cut_short(self) -> None:
+        """Wait no longer for the attempts that still run: their actors are told, and what comes of them is dropped."""
+        self._attempts.cut_short()
+
     def stop(self, timeout: float) -> None:
         """Cancel async attempts that still run and end the loop; outcomes are dropped."""
         self._attempts.close(lambda: None)

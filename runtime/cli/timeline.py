@@ -203,7 +203,7 @@ def _step_row(view: Shown, step: Shown, now: int, axis_end: int, room: int) -> R
         details.append([(f"    {opened['attempt']}  has not begun", "busy")])
     if step["interruptions"]:
         apart = "; it runs in a process of its own now" if step.get("set_apart") else ""
-        details.append([(f"    interrupted {_times(step['interruptions'])} by a crash{apart}", "dim")])
+        details.append([(f"    cut short {_times(step['interruptions'])} by a crash or a worker's end{apart}", "dim")])
     count = opened["attempt"] - (opened["status"] != "running") if opened is not None else expected - 1
     if opened is not None and opened["status"] == "backoff":
         count = expected - 1

@@ -13,6 +13,7 @@ import msgspec
 from stepwell.core.records import FactStatus, FailureKind, OpKind
 
 WokenBy: TypeAlias = Literal["timer", "manual", "recovery", "signal"]
+Cause: TypeAlias = Literal["crash", "drain"]
 BackoffEnd: TypeAlias = Literal["timer", "manual", "recovery", "signal", "cancel", "gather", "parked", "unloaded"]
 WOKEN_BY: Final = frozenset(get_args(WokenBy))
 """What ends a backoff with another attempt: its timer, a person's retry, being found overdue when its execution was
@@ -188,8 +189,9 @@ class RetryStarted(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class StepInterrupted(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """An attempt may have been cut short by a crash; it keeps its number and runs again. `set_apart`: in a process of
-    its own from now on, for its own code was at work at the crash, or it was cut short before."""
+    """An attempt may have been cut short by a crash, or its owner left and did not wait longer (drain); it keeps its
+    number and runs again. `set_apart`: in a process of its own from now on, for its own code was at work at the crash,
+    or it was cut short before."""
 
     execution_id: str
     flow: str
@@ -199,6 +201,7 @@ class StepInterrupted(msgspec.Struct, frozen=True, gc=False, tag=True):
     interruptions: int
     at: int
     set_apart: bool = False
+    cause: Cause = "crash"
 
 
 class ResultDropped(msgspec.Struct, frozen=True, gc=False, tag=True):

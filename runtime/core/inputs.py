@@ -118,6 +118,14 @@ class NotStarted(msgspec.Struct, frozen=True, gc=False):
     attempt: int
 
 
+class GraceOver(msgspec.Struct, frozen=True, gc=False):
+    """The owner of an execution leaves, and does not wait any longer for an attempt whose body runs."""
+
+    now: int
+    path: str
+    attempt: int
+
+
 class TimerFired(msgspec.Struct, frozen=True, gc=False):
     """The time that the open operation at `path` waited for has come."""
 
@@ -164,5 +172,15 @@ class ParkAsked(msgspec.Struct, frozen=True, gc=False):
 
 Command: TypeAlias = SignalSent | CancelAsked | RetryAsked
 Input: TypeAlias = (
-    Begin | Resumed | CutOff | Moved | AttemptSucceeded | AttemptFailed | NotStarted | TimerFired | ParkAsked | Command
+    Begin
+    | Resumed
+    | CutOff
+    | Moved
+    | AttemptSucceeded
+    | AttemptFailed
+    | NotStarted
+    | GraceOver
+    | TimerFired
+    | ParkAsked
+    | Command
 )

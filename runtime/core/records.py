@@ -73,6 +73,7 @@ class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     attempt: Count = 0  # number of the current or coming attempt, steps only
     budget_from: Count = 0  # attempts before this one don't count (a manual retry renews the budget)
     interruptions: Count = 0
+    drains: Count = 0  # of the interruptions: those by an owner that left, for which nobody is to blame
     due_at: Ms | None = None
     delay_ms: Ms | None = None  # the recorded delay: a stepped Redis clock never lengthens it
     generation: Count = 0
@@ -84,6 +85,11 @@ class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def failures(self) -> int:
         """Attempts of the current budget before the current one."""
         return self.attempt - 1 - self.budget_from
+
+    @property
+    def crashes(self) -> int:
+        """Interruptions that the step itself may have caused."""
+        return self.interruptions - self.drains
 
 
 class CutShort(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -138,6 +144,7 @@ class LeftOpen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     next_attempt: Count = 0
     budget_from: Count = 0
     interruptions: Count = 0
+    drains: Count = 0
     due_at: Ms | None = None
     name: str = ""
     generation: Count = 0

@@ -27,6 +27,7 @@ _RULES: dict[type, _Rule] = {
     inputs.AttemptFailed: steps.failed,
     inputs.TimerFired: steps.fired,
     inputs.NotStarted: steps.not_started,
+    inputs.GraceOver: steps.grace_over,
 }
 _COMMANDS: dict[type, _Rule] = {
     inputs.SignalSent: commands.signal,

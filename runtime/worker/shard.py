@@ -329,6 +329,7 @@ class RunningShard:
         if left:
             told = "%d steps did not finish in time; they run again later, with the same keys"
             tell(logger, "StepsCutShort", told, left, steps=left)
+            self.runner.cut_short()
         self._flush(mirror_loop, hurry)
         return left
 

@@ -448,8 +448,15 @@ class SimShard:
         """A drain that others inherit from: each partition goes to them as soon as it is quiet."""
         self.leases.leave(hand_over=True)
 
+    def cut_short(self) -> None:
+        """The grace time is over: what still runs is told of, and that is written."""
+        self.runner.cut_short()
+        while self.scheduler.run_until_idle() or self._mirror_round():
+            pass
+
     def release(self) -> None:
         """The end of a drain: all that was recorded is written, the partitions are free, the process ends."""
+        self.cut_short()
         self.context.dispatcher.tell(m.CheckRecovered(self.holdings.unrecovered()))
         self.scheduler.run_until_idle()
         self.scheduler.stop()

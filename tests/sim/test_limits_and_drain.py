@@ -10,6 +10,7 @@ from sim.harness import SimShard, World
 
 from stepwell import Retry, flow, gather, sleep, step
 from stepwell.actors import store_events
+from stepwell.core import events
 from stepwell.core.errors import Cancelled
 
 MakeWorld = Callable[..., World]
@@ -202,10 +203,16 @@ def test_an_attempt_that_a_drain_cut_short_is_not_billed(make_world: MakeWorld) 
         world.settle()
         shard.release()
         shard = world.shard()
+    world.run_for(10)
+    world.crash()
+    world.shard()
     world.run()
     [of_step] = world.show("e1")["steps"]
-    assert (of_step["status"], of_step["interruptions"]) == ("completed", 0)
+    assert (of_step["status"], of_step["interruptions"]) == ("completed", 13)
     assert set(world.ledger.attempts("e1", "once")) == {1}
+    told = world.of_type(events.StepInterrupted)
+    assert [(each.cause, each.interruptions) for each in told] == [*(("drain", n) for n in range(1, 13)), ("crash", 13)]
+    assert {(each.attempt, each.set_apart) for each in told} == {(1, False)}, "one crash blames nobody yet"
 
 
 def test_a_cancelled_step_that_a_drain_cut_short_is_cancelled_by_the_next_owner(make_world: MakeWorld) -> None:

@@ -361,7 +361,7 @@ def test_what_runs_at_the_end_of_the_grace_is_interrupted_and_not_billed(make_wo
     first.release()
     world.run(lambda: world.ended(name), limit=200)
     assert world.status(name) == "completed"
-    assert [each["interruptions"] for each in world.show(name)["steps"]] == [0, 0, 0]
+    assert [each["interruptions"] for each in world.show(name)["steps"]] == [1, 0, 1]
     assert {run.shard for run in world.ledger.of(name, "gather.0/only_once")} == {"inc1", "inc2"}
 
 

@@ -216,6 +216,7 @@ def _brought_back(left: LeftOpen, now: int) -> OpenOp:
         attempt=left.next_attempt,
         budget_from=left.attempts if fresh else left.budget_from,
         interruptions=0 if fresh else left.interruptions,
+        drains=0 if fresh else left.drains,
         generation=left.generation,
         late_from=now if left.next_attempt > 1 else None,
     )

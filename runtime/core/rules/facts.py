@@ -107,6 +107,7 @@ def left_open(op: OpenOp, status: OpStatus | FactStatus, made: int, next_attempt
         next_attempt=next_attempt,
         budget_from=op.budget_from,
         interruptions=op.interruptions,
+        drains=op.drains,
         due_at=op.due_at,
         name=op.name,
         generation=op.generation,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell.core import events
 from stepwell.core.checkpoint import Chain, Checkpoint
 from stepwell.core.effects import ArmTimer, Effect, Emit, Erase, StartAttempt, Write
-from stepwell.core.inputs import AttemptFailed, AttemptSucceeded, CutOff, NotStarted, Resumed, TimerFired
+from stepwell.core.inputs import AttemptFailed, AttemptSucceeded, CutOff, GraceOver, NotStarted, Resumed, TimerFired
 from stepwell.core.records import STEP, TIMER, Attempt, Failure, OpenOp, encode_kept
 from stepwell.core.rules.facts import NULL, Step, backoff_left, cancel_now, fail, leave, record, reopen
 from stepwell.core.status import (
@@ -80,6 +80,17 @@ def not_started(cp: Checkpoint, event: NotStarted) -> Step:
     if op is None or not op.winding:
         return cp, []
     return cancel_now(cp, event.path, op, event.now)
+
+
+def grace_over(cp: Checkpoint, event: GraceOver) -> Step:
+    """What comes of the body will not be known. The attempt runs again with its number: nobody is billed or blamed."""
+    op = _running(cp, event.path, event.attempt)
+    if op is None:
+        return cp, []
+    op = replace(op, drains=op.drains + 1)
+    op, told = _interrupted(cp, event.path, op, "drain", event.now)
+    cp, effects = reopen(cp, event.path, op)
+    return cp, [*effects, told]
 
 
 def fired(cp: Checkpoint, event: TimerFired) -> Step:
@@ -171,10 +182,8 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
         cp, effects = reopen(cp, path, replace(op, late_from=None))
         return cp, [*effects, start]
     op, told = _interrupted(cp, path, op, cut, event.now)
-    if op.interruptions > INTERRUPTIONS_MAX:
-        error = Failure(
-            "Interrupted", f"cut short {op.interruptions} times: does this step kill its process?", "interrupted"
-        )
+    if op.crashes > INTERRUPTIONS_MAX:
+        error = Failure("Interrupted", f"cut short {op.crashes} times: does this step kill its process?", "interrupted")
         cp, effects = fail(cp, path, op, error, event.now, None)
         return cp, [*effects, told, _gave_up(cp, path, op, error, "interrupted", event.now, None)]
     cp, effects = reopen(cp, path, op)
@@ -183,10 +192,14 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
 
 def _interrupted(cp: Checkpoint, path: str, op: OpenOp, cut: str, now: int) -> tuple[OpenOp, Effect]:
     """One interruption more, and what is told of it. That it was due once does not make it late when it runs again."""
-    interruptions = op.interruptions + 1
-    lane = op.lane or cut == "named" or interruptions >= LANE_INTERRUPTIONS
-    told = events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, interruptions, now, lane)
-    return replace(op, interruptions=interruptions, lane=lane, late_from=None), Emit(told)
+    op = replace(op, interruptions=op.interruptions + 1, late_from=None)
+    op = replace(op, lane=op.lane or cut == "named" or op.crashes >= LANE_INTERRUPTIONS)
+    cause: events.Cause = "drain" if cut == "drain" else "crash"
+    apart = op.lane and cause == "crash"
+    told = events.StepInterrupted(
+        cp.execution_id, cp.meta.flow, op.name, path, op.attempt, op.interruptions, now, apart, cause
+    )
+    return op, Emit(told)
 
 
 def _cut_short(op: OpenOp, event: Resumed | CutOff) -> str:

@@ -195,6 +195,8 @@ class Exploration:
                 self.faults["grace over"] += 1
             self.leaving.remove(shard)
             self.world.doomed = False
+            shard.cut_short()
+            self.promises.after_turn()
             shard.release()
             self.say(f"shard {shard!r} has left")
 

@@ -243,7 +243,7 @@ def test_a_running_attempt_an_interruption_and_a_gap_in_the_kept_attempts_are_to
         "    …  28 more are not kept",
         "    30  at 200 ms, next after 0.100 s: HttpError: no",
         "    31  begun at most 2 s ago",
-        "    interrupted twice by a crash",
+        "    cut short twice by a crash or a worker's end",
     ]
     assert lines[5].startswith("poll  running     31  ")
     assert lines[5].endswith("▶")
