@@ -412,6 +412,7 @@ ELSEWHERE = {
     i.SHARDS: WORKER,
     i.SPANS_LOST: "unit/metrics/test_shard_metrics.py",
     i.STARTED: WORKER,
+    i.STEP_OVERRUNS: OBSERVED,
     i.STEPS_LIMIT: SHARD,
     i.STEPS_RUNNING: MOMENT,
     i.UNDELIVERED: "unit/metrics/test_shard_metrics.py::test_messages_to_actors_that_were_gone_are_counted",
