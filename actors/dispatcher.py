@@ -170,9 +170,11 @@ class Dispatcher(PooledActor):
         self._shard.holdings.unapplied.begin(partition, entry_id, since)
 
     def _count_starts(self) -> None:
-        heads = self._admission.next_starts()
-        came = {flow: order(entry_id)[0] for flow, entry_id in heads.items()}
-        self._shard.observer(store_events.StartsWait(came, self._shard.clock.now_ms()))
+        now = self._shard.clock.now_ms()
+        ages = dict.fromkeys((flow.name for flow in self._shard.registry), 0.0)
+        for flow, entry_id in self._admission.next_starts().items():
+            ages[flow] = max(0, now - order(entry_id)[0]) / 1000
+        self._shard.observer(store_events.StartsWait(ages))
 
     def _send(self, execution_id: str, partition: int, mail: m.Mail, flow: str = "") -> None:
         route = self._routes.get(execution_id)

@@ -124,11 +124,10 @@ class LyingCounted(msgspec.Struct, gc=False):
 
 
 class StartsWait(msgspec.Struct, gc=False):
-    """Starts of these flows wait for room. By flow: when the one came that is let in next (ms); '' where a flow is not
-    known. Of a flow that is not named none waits."""
+    """How long starts have waited for room: by flow the age in seconds of the one that is let in next, 0 where none
+    waits. All flows of the shard are named, and others as long as one of them waits ('': a flow that is not known)."""
 
-    next: dict[str, int]
-    now_ms: int
+    ages: dict[str, float]
 
 
 class RowMissing(msgspec.Struct, gc=False):

@@ -190,7 +190,7 @@ EXECUTION_QUEUE: Final = Instrument(
 QUEUED_OLDEST: Final = Instrument(
     "executions_queued_oldest_seconds",
     _G,
-    "Age of the start that is let in next, of those that wait for room, by flow; 0 or absent where none waits; looked "
+    "Age of the start that is let in next, of those that wait for room, by flow; 0 where none waits; looked "
     "at every 5 s.",
     (FLOW,),
     together=Together.GREATEST,

@@ -206,7 +206,7 @@ class ShardGauges:
         self._level(i.SUSPECTS).set(found.suspects)
 
     def starts_wait(self, ages: Mapping[str, float]) -> None:
-        """By flow: how many seconds ago the start came that is let in next, of those that wait for room."""
+        """By flow: how many seconds ago the start came that is let in next, of those that wait for room, 0 if none."""
         oldest: dict[Level, float] = {}
         for flow in self._starts.union(ages):  # some may share a series
             level = self._level(i.QUEUED_OLDEST, flow)

@@ -61,6 +61,7 @@ class _StepMetrics:
         self.scheduled = _each(sheet, i.STEP_RETRIES_SCHEDULED, flow, step)
         self.failures = _each(sheet, i.STEP_FAILURES, flow, step)
         self.crashes = sheet.count(i.STEP_CRASHES, flow, step)
+        sheet.shared_count(i.STEP_OVERRUNS, flow, step)
         self.duration = sheet.spread(i.STEP_DURATION, flow, step)
         self.queue = sheet.spread(i.STEP_QUEUE, flow)
         self.to_success = sheet.spread(i.STEP_ATTEMPTS_TO_SUCCESS, flow, step)
@@ -79,6 +80,7 @@ class MetricsSubscriber:
                 for counter in (i.STEP_ATTEMPTS, i.STEP_RETRIES_SCHEDULED, i.STEP_FAILURES):
                     _each(sheet, counter, flow, step)
                 sheet.count(i.STEP_CRASHES, flow, step)
+                sheet.shared_count(i.STEP_OVERRUNS, flow, step)
         self._steps: dict[tuple[str, str], _StepMetrics] = {}
         self._lateness = sheet.spread(i.RETRY_LATENESS)
         self._handlers: dict[type, Callable[..., None]] = {

@@ -21,7 +21,7 @@ def count_observed(gauges: ShardGauges, event: StoreEvent) -> None:
         case seen.LyingCounted():
             gauges.lying(event.lying, event.oldest_age)
         case seen.StartsWait():
-            gauges.starts_wait({flow: max(0, event.now_ms - came) / 1000 for flow, came in event.next.items()})
+            gauges.starts_wait(event.ages)
         case seen.PartitionGained():
             gauges.gained(event.cause)
         case seen.PartitionRecovered():

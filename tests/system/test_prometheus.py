@@ -107,7 +107,8 @@ def answer(observed: Observed, title: str) -> Series:
 def at_first(prometheus: Prometheus) -> dict[str, Series]:
     """What there is of metrics whose labels are known beforehand."""
     names = {f"{each.full_name}{'_count' if each.bounds else ''}" for each, _ in i.closed_series()}
-    return {name: prometheus.query(name) for name in (*names, i.EXECUTIONS_ENDED.full_name)}
+    known = (i.EXECUTIONS_ENDED, i.STEP_FAILURES, i.STEP_RETRIES_SCHEDULED)
+    return {name: prometheus.query(name) for name in (*names, *(each.full_name for each in known))}
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ OBSERVED: list[tuple[seen.StoreEvent, str, dict[str, str], float]] = [
     (seen.DuplicateSuppressed("start", "e1"), "duplicates_suppressed_total", {"kind": "start"}, 1),
     (seen.LyingCounted(Lying(entries=7), 2.5), "inbox_length", {}, 7),
     (seen.LyingCounted(Lying(entries=7), 2.5), "inbox_lag_seconds", {}, 2.5),
-    (seen.StartsWait({"checkout": 5_000}, 12_500), "executions_queued_oldest_seconds", {"flow": "checkout"}, 7.5),
+    (seen.StartsWait({"checkout": 7.5}), "executions_queued_oldest_seconds", {"flow": "checkout"}, 7.5),
     (seen.LyingCounted(Lying(ingress=8), 0), "ingress_length", {}, 8),
     (seen.LyingCounted(Lying(letters=9), 0), "dead_letters", {}, 9),
     (seen.LyingCounted(Lying(suspects=2), 0), "suspects", {}, 2),

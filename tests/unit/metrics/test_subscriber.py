@@ -66,6 +66,7 @@ def test_of_flows_and_steps_that_are_known_it_is_shown_at_once_that_nothing_has_
         ("stepwell_step_retries_scheduled_total", "checkout"): 4,
         ("stepwell_step_failures_total", "checkout"): 8,
         ("stepwell_step_crashes_total", "checkout"): 1,
+        ("stepwell_step_overruns_total", "checkout"): 1,
     }
 
 
@@ -82,6 +83,7 @@ def test_of_a_step_that_was_not_known_all_counters_begin_with_its_first_event(
         "stepwell_step_retries_scheduled_total": 4,
         "stepwell_step_failures_total": 8,
         "stepwell_step_crashes_total": 1,
+        "stepwell_step_overruns_total": 1,
     }
 
 
@@ -99,10 +101,10 @@ def test_a_step_that_never_fails_has_no_series_that_tell_how_failures_are_spread
 ) -> None:
     tell(events.StepCompleted(*WHERE, 1, 120, 9, 1_000))
     own = [name for name, labels, _ in samples(sheet) if labels.get("step") == "charge"]
-    assert len(own) == 51
+    assert len(own) == 52
     assert not any("backoff" in name or "attempts_left" in name for name in own)
     tell(failed)
-    assert len([name for name, labels, _ in samples(sheet) if labels.get("step") == "charge"]) == 79
+    assert len([name for name, labels, _ in samples(sheet) if labels.get("step") == "charge"]) == 80
 
 
 def test_how_late_a_retry_began_is_observed_once_it_has_ended(
