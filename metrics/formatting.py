@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
+from stepwell.core.escapes import CONTROL, WIDE
 from stepwell.core.messages import message_of
 from stepwell.core.redact import Secrets, redact
 from stepwell.flow.context import running_step
@@ -24,14 +25,9 @@ from stepwell.flow.context import running_step
 __all__ = ["JsonFormatter", "KeyValueFormatter", "utc_ms"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# What would break a line or steer a terminal: controls, separators of lines, and what turns the direction of writing.
-_WIDE = (0x2028, 0x2029, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-_BARE = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f" + "".join(map(chr, _WIDE)) + "]+")
-# A tab and a newline keep their usual escapes.
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {9: "\\t", 10: "\\n", 13: "\\r"}
-_CONTROL |= {code: f"\\u{code:04x}" for code in _WIDE}
+_BARE = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f" + "".join(map(chr, WIDE)) + "]+")
 # JSON itself escapes the controls of ASCII, all but the last one.
-_JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_WIDE)}
+_JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *WIDE)}
 _MARGIN = "  "
 """Before each line of a traceback: what it shows can't be taken for a line of the log."""
 
@@ -112,10 +108,10 @@ class KeyValueFormatter(_Redacting):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; control characters are escaped, so that no text can forge a second one, in a traceback neither."""
-        parts = [_time(record), f"{record.levelname:<7}".translate(_CONTROL), self.message(record).translate(_CONTROL)]
+        parts = [_time(record), f"{record.levelname:<7}".translate(CONTROL), self.message(record).translate(CONTROL)]
         parts += [f"{_quoted(name)}={_quoted(value)}" for name, value in self.fields(record).items()]
         below = self.trace(record)
-        lines = [_MARGIN + line.translate(_CONTROL) for line in below.split("\n")] if below else []
+        lines = [_MARGIN + line.translate(CONTROL) for line in below.split("\n")] if below else []
         return "\n".join([" ".join(parts), *lines])
 
 
@@ -156,4 +152,4 @@ def _quoted(value: object) -> str:
     if _BARE.fullmatch(text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped.translate(_CONTROL)}"'
+    return f'"{escaped.translate(CONTROL)}"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -84,10 +84,17 @@ class Filter:
 
     @property
     def words(self) -> str:
-        """In words, behind the status."""
+        """In words."""
         pairs = " and ".join(f"{name}={value}" for name, value in (self.attributes or {}).items())
-        said = {"of flow": self.flow, "with": pairs, "for": self.error, "since": self.since, "until": self.until}
-        return "".join(f" {word} {value}" for word, value in said.items() if value)
+        said = {
+            "of status": self.status,
+            "of flow": self.flow,
+            "with": pairs,
+            "for": self.error,
+            "since": self.since,
+            "until": self.until,
+        }
+        return " ".join(f"{word} {value}" for word, value in said.items() if value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ class Choice:
     @property
     def words(self) -> str:
         """What they have in common, for people."""
-        return f"of status {self.of.status or ' or '.join(self.statuses)}{self.of.words}"
+        return replace(self.of, status=self.of.status or " or ".join(self.statuses)).words
 
 
 def find(client: Client, choice: Choice) -> list[str]:

@@ -31,7 +31,7 @@ class Seconds:
 
 
 class When:
-    """The parser of an option that is a moment: `2h ago`, `1h30m`, or ISO 8601."""
+    """The parser of an option that is a moment: `2h ago`, `1h30m`, `90`, ISO 8601, or milliseconds since the epoch."""
 
     __name__ = "time"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from rich.console import Group
@@ -190,14 +190,14 @@ def _list(section: _Section, count: int, of: Frame) -> list[Text]:
         return [_line((section.title, "bold"), (f"  {section.nothing}", DIM))]
     total = max(section.total, len(section.rows))
     title = f"{section.title} {total:,}" if count == total else f"{section.title} {count:,} of {total:,}"
-    columns = [Column(title, section.columns[0].share), *section.columns[1:]]
+    columns = [replace(section.columns[0], title=title), *section.columns[1:]]
     return table(columns, section.rows[:count], of.width, of.ascii_only)
 
 
 def _backoffs(seen: Overview, of: Frame) -> _Section:
     columns = [
         Column("", 3),
-        Column("step", 3),
+        Column("step", 3, place=True),
         Column("attempt", right=True),
         Column("due in", right=True),
         Column("last error", 4, spare=True),
@@ -231,7 +231,7 @@ def _backoffs(seen: Overview, of: Frame) -> _Section:
 def _longest(seen: Overview, of: Frame) -> _Section:
     columns = [
         Column("", 3),
-        Column("step", 3),
+        Column("step", 3, place=True),
         Column("attempt", right=True),
         Column("since", right=True),
         Column("shard", 2, spare=True),
@@ -253,7 +253,7 @@ def _longest(seen: Overview, of: Frame) -> _Section:
 
 def _slowest(seen: Overview) -> _Section:
     columns = [
-        Column("", 6),
+        Column("", 6, place=True),
         Column("ended", right=True),
         Column("mean", right=True),
         Column("95 % within", right=True),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from stepwell.cli.choosing import Filter
 from stepwell.cli.durations import When
 from stepwell.cli.executions import ExecutionId, read_attributes
 from stepwell.cli.session import (
@@ -24,6 +26,7 @@ from stepwell.cli.session import (
 )
 from stepwell.cli.timeline import duration, timeline, utc
 from stepwell.core.advice import NO_WORKER
+from stepwell.core.attributes import text_of
 from stepwell.core.status import TERMINAL
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Limit", "add_to", "listing", "show"]
 
 ERROR_WIDTH: Final = 40
+ATTRIBUTE_WIDTH: Final = 24
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Show at most so many.", min=1)]
 
 
@@ -86,7 +90,7 @@ def listing(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Only from then on: '2h ago', '1h30m', or ISO 8601 (UTC).",
+            help="Only from then on: '2h ago', '1h30m', ISO 8601 (UTC), or as --json has it.",
             parser=When(),
         ),
     ] = None,
@@ -113,9 +117,9 @@ def listing(
         own.answer_json({"executions": found, "cursor": found.cursor, "looked": found.looked})
         return
     if found:
-        own.answer_lines(_table(found, int(time.time() * 1000), own.text_width))
+        own.answer_lines(_table(found, list(given or ()), int(time.time() * 1000), own.text_width))
     elif found.cursor is None and cursor is None:
-        own.remark(f"there is no execution {_wanted(status, flow, error, given, since, until)}".rstrip())
+        own.remark(f"there is no execution {Filter(status, flow, error, given, since, until).words}".rstrip())
     elif found.cursor is None:
         own.remark("there are no more")
     if found.cursor is not None:
@@ -124,28 +128,15 @@ def listing(
         own.remark(NO_WORKER)
 
 
-def _wanted(
-    status: str | None,
-    flow: str | None,
-    error: str | None,
-    attributes: dict[str, str] | None,
-    since: str | None,
-    until: str | None,
-) -> str:
-    """The options in words."""
-    pairs = " and ".join(f"{name}={value}" for name, value in (attributes or {}).items())
-    said = {"of status": status, "of flow": flow, "with": pairs, "for": error, "since": since, "until": until}
-    return " ".join(f"{word} {value}" for word, value in said.items() if value)
-
-
-def _table(found: Page, now: int, width: int) -> list[Line]:
-    """A row for each; the error's column only where there is one."""
+def _table(found: Page, attributes: Sequence[str], now: int, width: int) -> list[Line]:
+    """A row for each; the error's column only where there is one, and those of the attributes that were asked for."""
     failed = any(each["error"] for each in found)
-    rows = [["ID", "STATUS", "CREATED", "CHANGED", *(["ERROR"] if failed else []), "FLOW"]]
+    rows = [["ID", "STATUS", "CREATED", "CHANGED", *(["ERROR"] if failed else []), *attributes, "FLOW"]]
     for each in found:
         error = [cut(each["error"] or "", ERROR_WIDTH)] if failed else []
         changed = _ago(now, each["updated_at"])
-        rows.append([each["id"], each["status"], utc(each["created_at"]), changed, *error, each["flow"]])
+        values = [cut(text_of(each["attributes"].get(name, "")), ATTRIBUTE_WIDTH) for name in attributes]
+        rows.append([each["id"], each["status"], utc(each["created_at"]), changed, *error, *values, each["flow"]])
     return columns(rows, width)
 
 

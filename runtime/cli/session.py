@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 import typer
 
 from stepwell.core.errors import InvalidName, UsageError
+from stepwell.core.escapes import escaped
 from stepwell.core.redact import redact
 from stepwell.store.keys import check_namespace
 
@@ -44,8 +45,6 @@ Line = Sequence[tuple[str, str]]
 
 NAMESPACE: Final = "stepwell"
 PIPED_WIDTH: Final = 100
-# What a row or an error holds must not steer the terminal.
-_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 STYLES: Final[dict[str, str | None]] = {
     "": None,
     "good": "green",
@@ -75,7 +74,7 @@ class Session:
         coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         encoding = sys.stdout.encoding or "utf-8"
         for line in lines:
-            safe = [(piece.translate(_CONTROL), style) for piece, style in line]
+            safe = [(escaped(piece), style) for piece, style in line]
             text = "".join(_styled(piece, style) if coloured else piece for piece, style in safe).rstrip()
             print(text.encode(encoding, "replace").decode(encoding))
 
@@ -85,7 +84,7 @@ class Session:
 
     def remark(self, text: str) -> None:
         """Print something that is not the answer, without credentials."""
-        print("\n".join(each.translate(_CONTROL) for each in redact(text).split("\n")), file=sys.stderr)
+        print("\n".join(escaped(each) for each in redact(text).split("\n")), file=sys.stderr)
 
     def fail(self, text: str, kind: str, **more: object) -> None:
         """Print why the command did not succeed."""
@@ -136,7 +135,7 @@ def columns(rows: Sequence[Sequence[str]], width: int) -> list[Line]:
     lines: list[Line] = []
     for number, row in enumerate(rows):
         cells = [cell.ljust(size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
-        last = cut(" ".join(row[-1].split()), max(12, width - left))
+        last = cut(escaped(row[-1]), max(12, width - left))
         lines.append([("  ".join([*cells, last]).rstrip(), "dim" if number == 0 else "")])
     return lines
 

@@ -9,10 +9,13 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from stepwell.core.escapes import CONTROL
+
 __all__ = ["Cell", "Column", "Rows", "fitted", "harmless", "table"]
 
 GAP: Final = 2
 LEAST: Final = 4
+FLOW_LEAST: Final = 3
 SHOWN_MAX: Final = 300
 
 Cell = tuple[str, str]
@@ -23,12 +26,14 @@ Rows = Sequence[Sequence[Cell]]
 @dataclass(frozen=True, slots=True)
 class Column:
     """`share`: how much of the room that is left a column of texts gets; 0: as much as it needs, always. `spare`: it is
-    left out where the screen is too narrow for all."""
+    left out where the screen is too narrow for all. `place`: its texts are flow/path, and it is the flow that is
+    shortened first."""
 
     title: str
     share: int = 0
     right: bool = False
     spare: bool = False
+    place: bool = False
 
 
 def harmless(text: str, ascii_only: bool = False) -> str:
@@ -62,11 +67,24 @@ def table(columns: Sequence[Column], rows: Rows, width: int, ascii_only: bool = 
         line = Text(no_wrap=True, overflow="crop")
         for (text, style), column, size in zip(row, columns, widths, strict=True):
             line.append(" " * (GAP if line.plain else 0))
-            line.append(fitted(text, size, column.right, ascii_only), style)
+            shorter = _shortened(text, size, ascii_only) if column.place else text
+            line.append(fitted(shorter, size, column.right, ascii_only), style)
         line.rstrip()
         line.truncate(width)
         lines.append(line)
     return lines
+
+
+def _shortened(place: str, width: int, ascii_only: bool) -> str:
+    """flow/path with the middle of the flow left out; where even the path is too long, with the middle of all."""
+    if cell_len(place) <= width:
+        return place
+    flow, slash, path = place.partition("/")
+    room = width - cell_len(slash + path)
+    kept, end = (flow, slash + path) if slash and room >= FLOW_LEAST else (place, "")
+    left = (room if end else width) - 1
+    last = left // 2
+    return set_cell_size(kept, max(0, left - last)) + ("~" if ascii_only else "…") + kept[len(kept) - last :] + end
 
 
 def _sizes(columns: Sequence[Column], rows: Rows) -> list[int]:
@@ -99,4 +117,6 @@ def _widths(columns: Sequence[Column], rows: Rows, width: int) -> list[int]:
 
 def _code(character: str) -> str:
     code = ord(character)
+    if code in CONTROL:
+        return CONTROL[code]
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import difflib
 import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from stepwell.cli.durations import Seconds
+from stepwell.cli.durations import When
 from stepwell.cli.session import NAMESPACE, Data, Json, Line, Namespace, Redis, Session, Verbose, open_client, session
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.core.messages import message_of
+from stepwell.core.moments import moment_ms
 from stepwell.core.redact import redact
 
 if TYPE_CHECKING:
@@ -43,12 +45,12 @@ def tail(
         str | None, typer.Argument(metavar="[ID]", help="Only this execution; ends when it has ended.")
     ] = None,
     since: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--since",
-            metavar="SPAN",
-            help="Begin so far back, such as 90s, 10m, 1h30m, 2h.",
-            parser=Seconds(),
+            metavar="TIME",
+            help="Begin there: '10m', '2h ago', or ISO 8601 (UTC).",
+            parser=When(),
             show_default="all that is kept of an execution, or with --no-follow; else now",
         ),
     ] = None,
@@ -68,13 +70,18 @@ def tail(
 ) -> None:
     """Show what happens as it is recorded: steps, retries, ends, commands."""
     own = session(context)
-    back = 0.0 if since is None and id is None and follow else since
+    back = _seconds_back(since) if since is not None else 0.0 if id is None and follow else None
     wanted = _filter(kind, flow)
     with open_client(redis, data, namespace) as client:
         if follow and not client.workers():
             own.remark(NO_WORKER)
         away = _tells_of_outages(own) if follow else None
         _print(own, client.events(id, since=back, follow=follow, stay=stay, away=away), wanted)
+
+
+def _seconds_back(since: str) -> float:
+    now = int(time.time() * 1000)
+    return max(0, now - moment_ms(since, now)) / 1000
 
 
 def _tells_of_outages(own: Session) -> Callable[[StoreError | None], None]:
@@ -152,8 +159,11 @@ def _line(own: Session, item: Seen, width: int) -> Line:
     if isinstance(item.event, RawEvent):
         more = [f"{name}={value}" for name, value in fields.items() if name != "execution"]
     else:
-        names = ("reason", *_MORE) if isinstance(item.event, CommandDone) else _MORE
-        more = [str(fields[name]) for name in names if fields.get(name)]
+        more = [str(fields[name]) for name in _MORE if fields.get(name)]
+        if isinstance(item.event, CommandDone) and not item.event.applied:
+            # The reason is a sentence of its own for whoever sent it.
+            begin = f"{item.event.command} of {item.event.execution_id} refused: "
+            more.insert(0, item.event.reason.removeprefix(begin))
     text = ": ".join([message, *more[:1]]) + "".join(f" ({each})" for each in more[1:])
     path = str(fields.get("path") or "-")
     return [

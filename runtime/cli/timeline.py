@@ -20,6 +20,7 @@ from typing import Any, Final
 from stepwell.cli.session import Line, cut
 from stepwell.core.advice import to_do
 from stepwell.core.attributes import text_of
+from stepwell.core.escapes import escaped
 from stepwell.metrics.formatting import utc_ms
 
 __all__ = ["Axis", "Row", "compact", "delay", "duration", "timeline", "utc"]
@@ -235,7 +236,7 @@ def _attempt_line(created: int | None, attempt: Shown, began: int, now: int, ear
     else:
         then = f", next after {delay(max(0, due - ended))}"
     text = f"    {attempt['n']}  {at}{took}{then}: "
-    said = " ".join(f"{error['type']}: {error['message']}".split())
+    said = escaped(f"{error['type']}: {error['message']}")
     return [(text, "dim"), (cut(said, max(20, room - len(text))), "bad")]
 
 

@@ -20,10 +20,10 @@ from stepwell.core.errors import UsageError
 from stepwell.core.moments import Moment, moment_ms
 from stepwell.core.names import check_name
 from stepwell.core.records import decode_meta
-from stepwell.core.status import SETTLED
+from stepwell.core.status import SETTLED, STATUSES
 from stepwell.store import finding, queries
 from stepwell.store.finding import Listed, Merge, Wanted
-from stepwell.store.keys import STATUSES, Keys
+from stepwell.store.keys import Keys
 from stepwell.store.lists import ERROR_TYPE_MAX
 from stepwell.store.queries import Query
 
@@ -70,9 +70,13 @@ def listing(
     until: Moment | None = None,
     cursor: str | None = None,
 ) -> Conversation[Page]:
-    """The next page. Raises UsageError for a time that is none, and for the cursor of another listing."""
+    """The next page.
+
+    Raises UsageError for a time that is none, times with nothing between, and the cursor of another listing.
+    """
     check_limit(limit)
-    before = None if cursor is None else _read(cursor, looked_for)
+    asked = digest_of((looked_for, _said(since), _said(until)))
+    before = None if cursor is None else _read(cursor, looked_for, asked)
     keys = yield from view.keys()
     now = view.time_ms()
     mine = replace(
@@ -81,6 +85,8 @@ def listing(
         until_ms=None if until is None else moment_ms(until, now),
     )
     if before is None:
+        if mine.since_ms is not None and mine.until_ms is not None and mine.since_ms > mine.until_ms:
+            raise UsageError(f"nothing can be from {since} on and up to {until}: the first is the later one; swap them")
         choice = yield from _narrowest(keys, mine)
         search = _Search(keys, mine, choice, None, limit)
     else:
@@ -89,19 +95,24 @@ def listing(
     yield from search.run()
     last = search.last
     ends = last is None or search.is_over
-    where = None if ends or last is None else _cursor(looked_for, mine, search.choice, last)
+    where = None if ends or last is None else _cursor(asked, mine, search.choice, last)
     return Page(search.found, where, search.looked)
 
 
-def _read(cursor: str, looked_for: Wanted) -> Cursor:
+def _said(moment: Moment | None) -> str | None:
+    """As it was given: `2h ago` is another moment with each page, but means the first page's."""
+    return None if moment is None else str(moment)
+
+
+def _read(cursor: str, looked_for: Wanted, asked: str) -> Cursor:
     before = decode_cursor(cursor)
-    if before.digest != digest_of(looked_for) or before.choice not in finding.choices(looked_for):
+    if before.digest != asked or before.choice not in finding.choices(looked_for):
         raise UsageError("that cursor is of another listing: give it with the options of the page that it came with")
     return before
 
 
-def _cursor(looked_for: Wanted, mine: Wanted, choice: str, last: Listed) -> str:
-    return encode_cursor(Cursor(digest_of(looked_for), choice, last.at_ms, last.execution_id, mine.since_ms))
+def _cursor(asked: str, mine: Wanted, choice: str, last: Listed) -> str:
+    return encode_cursor(Cursor(asked, choice, last.at_ms, last.execution_id, mine.since_ms))
 
 
 def _narrowest(keys: Keys, mine: Wanted) -> Conversation[str]:

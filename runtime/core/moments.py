@@ -1,9 +1,10 @@
-"""Moments as people give them: `2h ago`, `90m`, `2026-11-29T10:00Z`, or Python's own times."""
+"""Moments as people give them: `2h ago`, `90m`, `2026-11-29T10:00Z`, what `--json` prints, or Python's own times."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from stepwell.core.durations import span_ms
 from stepwell.core.errors import UsageError
@@ -13,6 +14,11 @@ __all__ = ["Moment", "moment_ms"]
 
 Moment: TypeAlias = str | datetime | timedelta
 """A time: text, a datetime with a time zone, or how long ago."""
+
+# A number is seconds ago where it is short, and milliseconds since the epoch where it is as long as those of rows;
+# eight digits are a date, and what is between is more likely a mistake.
+_SECONDS: Final = re.compile(r"[0-9]{1,7}(?:\.[0-9]{1,9})?\Z")
+_EPOCH_MS: Final = re.compile(r"[0-9]{12,15}\Z")
 
 
 def moment_ms(given: Moment, now_ms: int) -> int:
@@ -29,7 +35,10 @@ def moment_ms(given: Moment, now_ms: int) -> int:
         return _within((given - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
     if not isinstance(given, str):
         raise UsageError(f"expected a time as text, datetime or timedelta, got {type(given).__name__}")
-    ago = span_ms(given)
+    text = given.strip()
+    if _EPOCH_MS.match(text):
+        return _within(int(text))
+    ago = span_ms(f"{text}s" if _SECONDS.match(text) else text)
     return _absolute(given) if ago is None else _within(now_ms - ago)
 
 
@@ -38,7 +47,8 @@ def _absolute(text: str) -> int:
         moment = datetime.fromisoformat(text.strip())
     except ValueError as error:
         raise UsageError(
-            f"expected a time such as '2h ago', '90m', '2026-11-29' or '2026-11-29T10:00Z' (UTC), got {text!r:.60}"
+            "expected a time such as '2h ago', '90m', '90' (seconds ago), '2026-11-29', '2026-11-29T10:00Z' (UTC) or"
+            f" '1795946400000' (ms, as --json has them), got {text!r:.60}"
         ) from error
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return moment_ms(moment, 0)

@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from stepwell.store.keys import STATUSES, Keys, PartitionKeys
+from stepwell.core.status import STATUSES
+from stepwell.store.keys import Keys, PartitionKeys
 from stepwell.store.lists import attribute_key, error_key
 from stepwell.store.queries import Query, Raws
 from stepwell.store.replies import number, scored

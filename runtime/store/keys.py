@@ -11,10 +11,10 @@ from typing import Final
 
 from stepwell.core.errors import InvalidName, UsageError
 from stepwell.core.partition import DEFAULT_PARTITIONS, partition_of
+from stepwell.core.status import STATUSES
 
-__all__ = ["MAX_PARTITIONS", "STATUSES", "Keys", "PartitionKeys", "check_namespace"]
+__all__ = ["MAX_PARTITIONS", "Keys", "PartitionKeys", "check_namespace"]
 
-STATUSES: Final = ("queued", "running", "waiting", "paused", "parked", "completed", "error", "cancelled")
 MAX_PARTITIONS: Final = 16384
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")

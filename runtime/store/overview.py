@@ -17,10 +17,11 @@ import msgspec
 from stepwell.core import codec, records
 from stepwell.core.ownership import Member
 from stepwell.core.records import Attempt, OpenOp
+from stepwell.core.status import STATUSES
 from stepwell.core.vitals import Vitals
 from stepwell.store import backoffs, queries
 from stepwell.store.backoffs import Backoff, Flows, Size
-from stepwell.store.keys import STATUSES, Keys
+from stepwell.store.keys import Keys
 from stepwell.store.leases import parse_lease
 from stepwell.store.members import members_of
 from stepwell.store.queries import Query, Raws

@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from stepwell.core.errors import StoreError
-from stepwell.store.keys import STATUSES, Keys
+from stepwell.core.status import STATUSES
+from stepwell.store.keys import Keys
 from stepwell.store.replies import Broken, Created, Exists, fields_of, items_of, number, text
 from stepwell.store.requests import Command, Create
 from stepwell.store.scripts import Scripts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepwell.store.keys import STATUSES
+from stepwell.core.status import STATUSES
 from stepwell.store.link import StoreError
 
 

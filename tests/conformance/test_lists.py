@@ -6,7 +6,7 @@ import pytest
 
 from stepwell.client import Client
 from stepwell.core.records import Meta, TerminalError, encode
-from stepwell.store.keys import STATUSES
+from stepwell.core.status import STATUSES
 from stepwell.store.lists import ERROR_TYPE_MAX, every_list
 from stepwell.store.replies import Committed, Unlisted
 from stepwell.store.requests import DROP, Unlist

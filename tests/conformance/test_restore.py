@@ -6,7 +6,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from stepwell.store.keys import STATUSES
+from stepwell.core.status import STATUSES
 from stepwell.store.requests import DROP, Broken, Committed, Conflict, Fenced
 
 

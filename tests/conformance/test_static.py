@@ -7,10 +7,11 @@ import re
 
 import pytest
 
+from stepwell.core.status import STATUSES
 from stepwell.store import backoffs, finding, letters
 from stepwell.store.inbox import START
 from stepwell.store.ingress import BuryIngress
-from stepwell.store.keys import STATUSES, Keys
+from stepwell.store.keys import Keys
 from stepwell.store.link import Link
 from stepwell.store.namespace import open_namespace, remember
 from stepwell.store.requests import DROP, Applied, DeadLetter, Forget, Load, Unlist

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepwell.store.keys import STATUSES
+from stepwell.core.status import STATUSES
 from stepwell.store.replies import Broken, Unlisted
 from stepwell.store.requests import Fenced, Unlist
 

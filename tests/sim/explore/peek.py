@@ -7,7 +7,8 @@ from typing import Any
 
 import fakeredis
 
-from stepwell.store.keys import STATUSES, Keys
+from stepwell.core.status import STATUSES
+from stepwell.store.keys import Keys
 
 Row = dict[str, bytes]
 

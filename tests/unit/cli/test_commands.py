@@ -129,7 +129,7 @@ def test_a_failure_that_a_retry_can_not_mend_is_not_sent_into_one(
         assert f"to do: {advice}" in run(FakeClient(result=error), *command)[2]
 
 
-@pytest.mark.parametrize("status", ["queued", "running", "waiting", "paused", "parked"])
+@pytest.mark.parametrize("status", ["queued", "running", "waiting", "parked"])
 def test_looking_at_what_has_not_ended_says_that_no_worker_runs(run: Run, status: str) -> None:
     shown = view(status=status)
     told = "no worker is running: start one with `stepwell run FILE`"
@@ -310,15 +310,16 @@ def test_list_is_a_table_or_json(run: Run) -> None:
 
 
 def test_list_passes_on_what_is_looked_for_and_says_how_to_go_on(run: Run) -> None:
-    client = FakeClient(list=Page([{**LISTED, "error": "ValueError"}], "c0ffee", 3000))
+    found = {"customer": "c7", "note": "a=b\n" + "x" * 40, "other": 1}
+    client = FakeClient(list=Page([{**LISTED, "error": "ValueError", "attributes": found}], "c0ffee", 3000))
     options = ["--error", "ValueError", "--attr", "customer=c7", "--attr", "note=a=b", "--since", "2h ago"]
     code, out, err = run(client, "list", *options, "--until", "1h", "--cursor", "abc")
     assert code == 0
     given = {"customer": "c7", "note": "a=b"}
     assert client.asked == [("list", None, None, 100, "ValueError", given, "2h ago", "1h", "abc")]
     heading, row = out.splitlines()
-    assert heading.split()[4:] == ["ERROR", "FLOW"]
-    assert row.split()[-2:] == ["ValueError", "checkout"]
+    assert heading.split()[4:] == ["ERROR", "customer", "note", "FLOW"], "what was asked for is shown"
+    assert row.split()[-4:] == ["ValueError", "c7", f"a=b\\n{'x' * 19}…", "checkout"]
     assert err == "looked at 3,000, found 1; go on with --cursor c0ffee\n"
     answer = json.loads(run(client, "list", "--json")[1])
     assert (answer["cursor"], answer["looked"], len(answer["executions"])) == ("c0ffee", 3000, 1)

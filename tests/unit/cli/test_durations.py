@@ -39,7 +39,7 @@ def test_no_duration_and_no_time_is_read_in_another_way() -> None:
         if each.info.metavar in kinds:
             assert isinstance(each.info.parser, kinds[each.info.metavar]), f"{each.path} {each.name}"
     found = {each.name for each in OPTIONS if isinstance(each.info.parser, Seconds)}
-    assert found >= {"--timeout", "--grace", "--passivate-after", "--interval", "--since"}
+    assert found >= {"--timeout", "--grace", "--passivate-after", "--interval"}
 
 
 @pytest.mark.parametrize("odd", ODD)

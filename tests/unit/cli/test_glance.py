@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def overview(**changes: Any) -> Overview:
     given: dict[str, Any] = {
         "namespace": "stepwell",
         "at": NOW,
-        "executions": {s: Counted(0) for s in ("queued", "running", "waiting", "paused", "parked", *ENDS)},
+        "executions": {s: Counted(0) for s in ("queued", "running", "waiting", "parked", *ENDS)},
         "rate": None,
         "backoffs": Backoffs(),
         "longest": (),
@@ -63,7 +64,7 @@ def busy(**changes: Any) -> Overview:
         BackingOff(f"order-{n}", "checkout", NOW + 12_000 * n + 8_200, "charge", 3 + n % 3, 5, "HttpError", error)
         for n in range(37)
     ]
-    statuses = {"queued": 2, "running": 40, "waiting": 37, "paused": 0, "parked": 1}
+    statuses = {"queued": 2, "running": 40, "waiting": 37, "parked": 1}
     ended = {"completed": Counted(1_234_567, 812.4), "error": Counted(3, 0.5), "cancelled": Counted(0, 0.0)}
     return overview(
         **{
@@ -171,10 +172,25 @@ def test_a_low_screen_shows_rows_and_no_headings_of_nothing() -> None:
 
 
 def test_on_a_narrow_screen_statuses_that_nothing_is_in_make_room() -> None:
-    counts = {"queued": 2, "running": 1234, "waiting": 37, "paused": 0, "parked": 1, "error": 0, "completed": 0}
+    counts = {"queued": 0, "running": 1234, "waiting": 37, "parked": 1, "error": 0, "completed": 0}
     seen = overview(executions={status: Counted(count, None) for status, count in counts.items()})
-    assert lines(seen, width=80)[1] == "queued 2  running 1,234  waiting 37  paused 0  parked 1"
-    assert lines(seen, width=50)[1] == "queued 2  running 1,234  waiting 37  parked 1"
+    assert lines(seen, width=80)[1] == "queued 0  running 1,234  waiting 37  parked 1"
+    assert lines(seen, width=40)[1] == "running 1,234  waiting 37  parked 1"
+
+
+def test_a_long_flow_loses_its_middle_and_the_step_stays() -> None:
+    flow = "synchronise_everything_with_everybody_for_ever"
+    seen = busy(
+        slowest=(SlowStep(flow, "charge_the_customer", 1, 1.0, 1.0), SlowStep("f", "s" * 30 + "t" * 70, 1, 1.0, 1.0)),
+        longest=(LongStep("e1", flow, "gather#2.0/ship", 1, NOW, "rack/0"),),
+    )
+    page = text(seen, height=40)
+    assert re.search(r"^synchronise\w+…\w+for_ever/charge_the_customer  ", page, re.MULTILINE)
+    assert re.search(r"^f/s{10,}…t{10,}  ", page, re.MULTILINE)
+    assert re.search(r"^e1 +\w+…\w+/gather#2\.0/ship  ", page, re.MULTILINE)
+    assert re.search(r"^synchro\w*~\w+/charge_the_customer  ", text(seen, width=60, ascii_only=True), re.MULTILINE)
+    for width in range(40, 100):
+        assert max(map(cell_len, lines(seen, width=width, height=40))) <= width
 
 
 def test_many_notices_leave_room_for_the_rest() -> None:

@@ -99,7 +99,7 @@ def test_a_remark_steers_no_terminal_and_shows_no_password(capsys: pytest.Captur
 
 def test_a_table_cuts_its_last_column_only() -> None:
     rows = [["ID", "REASON"], ["a-long-id", "one\ntwo " + "x" * 50]]
-    assert [plain(line) for line in columns(rows, 30)] == ["ID         REASON", "a-long-id  one two xxxxxxxxxx…"]
+    assert [plain(line) for line in columns(rows, 30)] == ["ID         REASON", "a-long-id  one\\ntwo xxxxxxxxx…"]
     assert columns([], 30) == []
 
 

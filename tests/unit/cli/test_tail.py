@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from stepwell.cli import tailing
@@ -70,10 +72,12 @@ def test_one_line_an_event_with_time_execution_path_and_what_happened(run: Any) 
 
 def test_a_refused_command_is_told_with_why(run: Any) -> None:
     refused = events.CommandDone("e1", "shop", "signal", False, "it has ended (completed)", AT, "c1")
+    sentence = events.CommandDone("e1", "shop", "retry", False, "retry of e1 refused: it runs", AT, "c3")
     applied = events.CommandDone("e1", "shop", "cancel", True, "", AT, "c2")
-    _, out, _ = run(FakeClient(seen(refused), seen(applied)))
+    _, out, _ = run(FakeClient(seen(refused), seen(sentence), seen(applied)))
     assert [line.partition("  e1  -  ")[2] for line in out.splitlines()] == [
         "command refused: signal: it has ended (completed)",
+        "command refused: retry: it runs",
         "command applied: cancel",
     ]
 
@@ -95,6 +99,8 @@ def test_json_is_one_object_a_line_with_all_that_is_known(run: Any) -> None:
         (["A1"], ("A1", None, True, False)),
         (["A1", "--stay", "--since", "10m"], ("A1", 600.0, True, True)),
         (["--since", "1.5h"], (None, 5400.0, True, False)),
+        (["--since", "90"], (None, 90.0, True, False)),
+        (["--since", "9999-01-01"], (None, 0.0, True, False)),
     ],
 )
 def test_where_it_begins_and_when_it_ends(run: Any, arguments: list[str], asked: tuple[Any, ...]) -> None:
@@ -102,6 +108,19 @@ def test_where_it_begins_and_when_it_ends(run: Any, arguments: list[str], asked:
     run(client, *arguments)
     execution_id, since, follow, stay = asked
     assert client.asked == [(execution_id, {"since": since, "follow": follow, "stay": stay})]
+
+
+@pytest.mark.parametrize("text", ["2026-01-02T03:04:05Z", str(AT)])
+def test_it_begins_at_moments_as_list_does(run: Any, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(tailing, "time", SimpleNamespace(time=lambda: AT / 1000 + 60))
+    client = FakeClient()
+    run(client, "--since", text)
+    assert client.asked == [(None, {"since": 60.0, "follow": True, "stay": False})]
+
+
+def test_newlines_are_shown_as_the_log_shows_them(run: Any) -> None:
+    torn = msgspec.structs.replace(FAILED, message="one\ntwo")
+    assert run(FakeClient(seen(torn)))[1].endswith("HttpError: one\\ntwo\n")
 
 
 def test_kinds_and_flows_choose(run: Any) -> None:

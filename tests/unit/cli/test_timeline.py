@@ -268,7 +268,7 @@ def test_long_errors_take_one_line_of_the_screen() -> None:
     shown = view(steps=[step("a", "failed", 0, attempt(1, 0, 5, "first line\nsecond line " + "x" * 500))])
     line = drawn(shown, 9).splitlines()[-1]
     assert len(line) == 72
-    assert "HttpError: first line second line x" in line
+    assert "HttpError: first line\\nsecond line" in line
     assert line.endswith("…")
 
 

@@ -27,6 +27,9 @@ HOUR = 3_600_000
         ("250ms", 250),
         (" 2H AGO ", 2 * HOUR),
         ("now", 0),
+        ("90", 90_000),
+        ("1.5", 1_500),
+        ("2026", 2_026_000),
     ],
 )
 def test_durations_count_back_from_now(text, ago):
@@ -40,6 +43,8 @@ def test_durations_count_back_from_now(text, ago):
         ("2026-01-02T03:04:05.678", datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)),
         ("2026-01-02T03:04+02:00", datetime(2026, 1, 2, 1, 4, tzinfo=UTC)),
         ("2026-01-02", datetime(2026, 1, 2, tzinfo=UTC)),
+        ("20260102", datetime(2026, 1, 2, tzinfo=UTC)),
+        ("1767323045678", datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)),
     ],
 )
 def test_iso_times_are_utc_unless_they_say_otherwise(text, expected):
@@ -53,7 +58,22 @@ def test_pythons_own_times_are_taken():
 
 
 @pytest.mark.parametrize(
-    "given", ["", "soon", "2", "2x", "h", "2h before", "ago", "2026-13-01", "1h, 2m", "-2h", "1e9d", "9" * 400 + "h"]
+    "given",
+    [
+        "",
+        "soon",
+        "1767323045",
+        "9" * 16,
+        "2x",
+        "h",
+        "2h before",
+        "ago",
+        "2026-13-01",
+        "1h, 2m",
+        "-2h",
+        "1e9d",
+        "9" * 400 + "h",
+    ],
 )
 def test_what_is_no_time_is_refused_with_examples(given):
     with pytest.raises(UsageError, match="2h ago"):
