@@ -117,10 +117,10 @@ def test_unfinished_executions_are_counted_by_status(store):
     store.client.zadd(store.keys.by(2, "waiting"), {"c": 1})
     store.client.zadd(store.keys.by(2, "completed"), {"d": 1})
     store.client.zadd(store.keys.by(1, "queued"), {"e": 1})
-    sizes = store.inbox.count([0, 2]).sizes
+    sizes = store.inbox.count(dict.fromkeys((0, 2), START)).sizes
     assert (sizes["waiting"], sizes["queued"]) == (3, 0)
     assert "completed" not in sizes
-    assert set(store.inbox.count([]).sizes.values()) == {0}
+    assert set(store.inbox.count({}).sizes.values()) == {0}
 
 
 def test_lengths_are_given_by_partition(store):
