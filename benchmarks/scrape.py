@@ -22,7 +22,7 @@ from stepwell.core import events
 from stepwell.core.records import FailureKind
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.segments import SheetFile
-from stepwell.metrics.shard import ShardGauges
+from stepwell.metrics.shard import ShardMetrics
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
 from stepwell.metrics.totals import Totals
@@ -213,7 +213,7 @@ def _told(scale: Scale, rounds: int, progress: Progress) -> dict[str, list[float
         told += [events.StepCompleted(name, "checkout", f"step_{step}", "p", 1, 12, 0, 1) for step in range(5)]
         told.append(events.ExecutionEnded(name, "checkout", "completed", "", 80, 0))
     sheet = Sheet.in_memory()
-    counted, gauges = Bus((MetricsSubscriber(sheet),)), ShardGauges(sheet)
+    counted, counts = Bus((MetricsSubscriber(sheet),)), ShardMetrics(sheet)
     commit = Commit(0, "execution-1", "lease", 1, "c1", 0, [], "running", "running")
     requests, replies = [commit] * BATCH, [Committed(False)] * BATCH
 
@@ -226,7 +226,7 @@ def _told(scale: Scale, rounds: int, progress: Progress) -> dict[str, list[float
         return (time.thread_time() - used) / (5 * count)
 
     variants = {
-        "counted": partial(measured, counted, gauges.batch_written),
+        "counted": partial(measured, counted, counts.batch_written),
         "not counted": partial(measured, Bus(), lambda *_: None),
     }
     return alternate(variants, rounds, progress)

@@ -17,7 +17,7 @@ from stepwell.store.census import Lying
 from stepwell.store.replies import Broken, Committed, Conflict, Fenced, Refused
 from stepwell.store.requests import Commit, Restore
 
-__all__ = ["Now", "ShardGauges"]
+__all__ = ["Now", "ShardMetrics"]
 
 _REPLIES: dict[type, str] = {Fenced: "fenced", Conflict: "conflict", Refused: "refused", Broken: "broken"}
 _ROWS = (Commit, Restore)
@@ -41,8 +41,8 @@ class Now:
     mail: Mapping[str, int]
 
 
-class ShardGauges:
-    """Counts what the mirror, the sweep, the dispatcher and the supervisor of one shard see."""
+class ShardMetrics:
+    """What the mirror, the sweep, the dispatcher and the supervisor of one shard see, as counts and levels."""
 
     def __init__(self, sheet: Sheet) -> None:
         self._sheet = sheet

@@ -112,7 +112,7 @@ class MetricsSubscriber:
     def _completed(self, event: events.StepCompleted) -> None:
         step = self._steps.get((event.flow, event.step)) or self._new_step(event.flow, event.step)
         step.ok.numbers[step.ok.at] += 1
-        step.to_success.observe(event.attempt, event.execution_id)
+        step.to_success.observe(event.attempt)
         step.duration.observe(event.duration_ms / 1000, event.execution_id)
         step.queue.observe(event.queued_ms / 1000, event.execution_id)
         if event.attempt > 1:
@@ -171,7 +171,7 @@ class MetricsSubscriber:
             self._step_failed(event.flow, name, "nondeterminism", event.execution_id)
 
     def _ended(self, event: events.ExecutionEnded) -> None:
-        self._sheet.count(i.EXECUTIONS_ENDED, event.flow, event.status).inc(1, event.execution_id)
+        self._sheet.count(i.EXECUTIONS_ENDED, event.flow, event.status).inc()
         self._sheet.spread(i.EXECUTION_DURATION, event.flow).observe(event.duration_ms / 1000, event.execution_id)
 
     def _command_done(self, event: events.CommandDone) -> None:

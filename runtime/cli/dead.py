@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepwell.cli.bulk import Tally, each_in_turn
+from stepwell.cli.choosing import DryRun
 from stepwell.cli.commanding import SOME_REFUSED
 from stepwell.cli.looking import Limit
 from stepwell.cli.session import (
@@ -124,6 +125,7 @@ def replay(
     every: All = False,
     reason: Reason = None,
     partition: Partition = None,
+    dry_run: DryRun = False,
     redis: Redis = None,
     data: Data = None,
     namespace: Namespace = NAMESPACE,
@@ -132,6 +134,9 @@ def replay(
 ) -> None:
     """Send letters again: each goes back to where it came from and is applied as if it came now."""
     chosen = _Choice(ids or [], every, reason, partition)
+    if dry_run:
+        _tell_chosen(session(context), redis, data, namespace, chosen, "replayed")
+        return
     _each(
         session(context), redis, data, namespace, chosen, "replaying", "replayed", lambda client: client.replay_letter
     )
@@ -143,6 +148,7 @@ def drop(
     every: All = False,
     reason: Reason = None,
     partition: Partition = None,
+    dry_run: DryRun = False,
     redis: Redis = None,
     data: Data = None,
     namespace: Namespace = NAMESPACE,
@@ -151,6 +157,9 @@ def drop(
 ) -> None:
     """Remove letters for good."""
     chosen = _Choice(ids or [], every, reason, partition)
+    if dry_run:
+        _tell_chosen(session(context), redis, data, namespace, chosen, "dropped")
+        return
     _each(session(context), redis, data, namespace, chosen, "dropping", "dropped", lambda client: client.drop_letter)
 
 
@@ -173,6 +182,21 @@ class _Choice:
             return list(self._ids)
         letters = client.dead_letters(ALL_MAX, reason=self._reason, partition=self._partition)
         return [str(letter["id"]) for letter in reversed(letters)]
+
+
+def _tell_chosen(
+    own: Session, redis: str | None, data: Path | None, namespace: str, chosen: _Choice, done: str
+) -> None:
+    """Which letters they would be. Raises UnknownLetter for a named one that is not there."""
+    with open_client(redis, data, namespace) as client:
+        ids = chosen.find(client)
+        for letter_id in () if chosen.every else ids:
+            client.dead_letter(letter_id)
+    if own.json:
+        own.answer_json({"ids": ids})
+        return
+    own.answer_lines([(letter_id, "")] for letter_id in ids)
+    own.remark(f"{len(ids):,} {'dead letter' if len(ids) == 1 else 'dead letters'} would be {done}")
 
 
 def _each(

@@ -2,65 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from stepwell.actors import store_events as seen
 from stepwell.actors.store_events import StoreEvent
-from stepwell.metrics.shard import ShardGauges
+from stepwell.metrics.shard import ShardMetrics
 
-__all__ = ["count_observed"]
+__all__ = ["ELSEWHERE", "count_observed"]
+
+ELSEWHERE: Final = (seen.Fenced, seen.PartitionGone)
+"""Counted where they come from: fenced writes one by one, and what is held is a gauge."""
+
+_COUNT: Final[dict[type[StoreEvent], Callable[..., None]]] = {
+    seen.BatchWritten: lambda to, event: to.batch_written(event.requests, event.replies, event.seconds),
+    seen.ExecutionsCounted: lambda to, event: to.counted(event.sizes, event.waiting),
+    seen.BackoffsCounted: lambda to, event: to.backing_off(event.by_flow),
+    seen.LyingCounted: lambda to, event: to.lying(event.lying, event.oldest_age),
+    seen.StartsWait: lambda to, event: to.starts_wait(event.ages),
+    seen.PartitionGained: lambda to, event: to.gained(event.cause),
+    seen.PartitionRecovered: lambda to, event: to.recovered(event.seconds),
+    seen.DuplicateSuppressed: lambda to, event: to.repeated(event.kind),
+    seen.SweepFound: lambda to, event: to.swept(event.entries, event.executions),
+    seen.DeadLettered: lambda to, event: to.dead_lettered(event.kind),
+    seen.SuspectOpened: lambda to, event: to.suspect_opened(event.kind),
+    seen.StepOverran: lambda to, event: to.step_overran(event.flow, event.step),
+    seen.ActorFailed: lambda to, event: to.actor_failed(event.parked),
+    seen.IngressTaken: lambda to, event: to.taken_in(event.kind, event.count),
+    seen.LeftAlone: lambda to, event: to.left_alone(event.kind),
+    seen.GuaranteeSeen: lambda to, event: to.guarantee_seen(event.labels),
+    seen.StoreTrouble: lambda to, event: to.store_trouble(event.kind),
+    seen.NotSafeYet: lambda to, _: to.not_safe(),
+    seen.Healed: lambda to, _: to.healed(),
+    seen.TailLost: lambda to, _: to.tail_lost(),
+    seen.RowDiverged: lambda to, _: to.diverged(),
+    seen.RowMissing: lambda to, _: to.row_missing(),
+}
 
 
-def count_observed(gauges: ShardGauges, event: StoreEvent) -> None:
+def count_observed(to: ShardMetrics, event: StoreEvent) -> None:
     """Count it. From any thread."""
-    match event:
-        case seen.BatchWritten():
-            gauges.batch_written(event.requests, event.replies, event.seconds)
-        case seen.ExecutionsCounted():
-            gauges.counted(event.sizes, event.waiting)
-        case seen.BackoffsCounted():
-            gauges.backing_off(event.by_flow)
-        case seen.LyingCounted():
-            gauges.lying(event.lying, event.oldest_age)
-        case seen.StartsWait():
-            gauges.starts_wait(event.ages)
-        case seen.PartitionGained():
-            gauges.gained(event.cause)
-        case seen.PartitionRecovered():
-            gauges.recovered(event.seconds)
-        case seen.DuplicateSuppressed():
-            gauges.repeated(event.kind)
-        case seen.SweepFound():
-            gauges.swept(event.entries, event.executions)
-        case seen.DeadLettered():
-            gauges.dead_lettered(event.kind)
-        case seen.SuspectOpened():
-            gauges.suspect_opened(event.kind)
-        case seen.StepOverran():
-            gauges.step_overran(event.flow, event.step)
-        case seen.ActorFailed():
-            gauges.actor_failed(event.parked)
-        case seen.IngressTaken():
-            gauges.taken_in(event.kind, event.count)
-        case seen.LeftAlone():
-            gauges.left_alone(event.kind)
-        case seen.GuaranteeSeen():
-            gauges.guarantee_seen(event.labels)
-        case _:
-            _count_trouble(gauges, event)
-
-
-def _count_trouble(gauges: ShardGauges, event: StoreEvent) -> None:
-    match event:
-        case seen.StoreTrouble():
-            gauges.store_trouble(event.kind)
-        case seen.NotSafeYet():
-            gauges.not_safe()
-        case seen.Healed():
-            gauges.healed()
-        case seen.TailLost():
-            gauges.tail_lost()
-        case seen.RowDiverged():
-            gauges.diverged()
-        case seen.RowMissing():
-            gauges.row_missing()
-        case seen.Fenced() | seen.PartitionGone():
-            pass  # fenced writes are counted one by one, and what is held is a gauge
+    count = _COUNT.get(type(event))
+    if count is not None:
+        count(to, event)

@@ -14,7 +14,7 @@ from stepwell.metrics.instruments import closed_series
 from stepwell.metrics.logs import LogSubscriber, tick_logging
 from stepwell.metrics.recent import counted_on
 from stepwell.metrics.scraping import Scrapes
-from stepwell.metrics.shard import ShardGauges
+from stepwell.metrics.shard import ShardMetrics
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
 from stepwell.metrics.totals import Totals
@@ -33,7 +33,7 @@ class Telemetry:
 
     def __init__(self, sheet: Sheet, flows: Mapping[str, Iterable[str]] = _NO_FLOWS) -> None:
         self._sheet = sheet
-        self._gauges = ShardGauges(sheet)
+        self._counts = ShardMetrics(sheet)
         self.totals = partial(counted_on, sheet)
         """What has been counted by now."""
         self.guarantee: dict[str, str] = {}
@@ -50,7 +50,7 @@ class Telemetry:
 
     def observe(self, event: StoreEvent) -> None:
         """Count what the shard's threads see, and log what is to be logged. Called from any thread."""
-        count_observed(self._gauges, event)
+        count_observed(self._counts, event)
         self._shard_log(event)
         if isinstance(event, store_events.GuaranteeSeen):
             self.guarantee = event.labels
@@ -65,11 +65,11 @@ class Telemetry:
 
     def undelivered(self, _message: object, _name: str) -> None:
         """Count a message to an actor that was gone."""
-        self._gauges.undelivered()
+        self._counts.undelivered()
 
     def spans_lost(self, reason: str, spans: int) -> None:
         """Count spans that were made and not exported. Called from any thread."""
-        self._gauges.spans_lost(reason, spans)
+        self._counts.spans_lost(reason, spans)
 
     def trace_by(self, trace: Callable[[str], str]) -> None:
         """Ask that for the trace of an execution, wherever one is named: in exemplars and log lines."""
@@ -78,12 +78,12 @@ class Telemetry:
     def watch(self, shard: RunningShard) -> None:
         """Report on that shard from now on."""
         self._shard = shard
-        self._gauges.limits(shard.limits_by_place, shard.limits.running, shard.partitions)
-        self._gauges.watch(shard.now)
+        self._counts.limits(shard.limits_by_place, shard.limits.running, shard.partitions)
+        self._counts.watch(shard.now)
 
     def refresh(self) -> None:
         """Set gauges that are only known when they are asked for: before each scrape, or twice a second."""
-        self._gauges.refresh()
+        self._counts.refresh()
 
     def serve(self, host: str, port: int) -> None:
         """Open the endpoint.

@@ -10,7 +10,7 @@ from stepwell.actors import store_events
 from stepwell.core.events import Event
 from stepwell.metrics import instruments as i
 from stepwell.metrics.rendering import samples_of
-from stepwell.metrics.shard import ShardGauges
+from stepwell.metrics.shard import ShardMetrics
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
 from stepwell.metrics.totals import Totals
@@ -22,19 +22,19 @@ _COUNTS = (store_events.ExecutionsCounted, store_events.BackoffsCounted, store_e
 def sheet_of(world: World) -> Sheet:
     """All that was told of a world's executions, and what its shards' threads have observed."""
     sheet = _heard(world.events)
-    gauges = ShardGauges(sheet)
+    counts = ShardMetrics(sheet)
     for seen in world.store_events:
-        count_observed(gauges, seen)
+        count_observed(counts, seen)
     return sheet
 
 
 def moved(world: World) -> set[str]:
     """The full names of all metrics that were other than 0 at any moment of a simulation."""
     sheet = _heard(world.events)
-    gauges = ShardGauges(sheet)
+    counts = ShardMetrics(sheet)
     found: set[str] = set()
     for at, seen in enumerate(world.store_events, 1):
-        count_observed(gauges, seen)
+        count_observed(counts, seen)
         if at == len(world.store_events) or isinstance(seen, _COUNTS):
             totals = Totals()
             totals.attach(0, sheet.source)

@@ -74,6 +74,15 @@ def test_letters_are_listed_with_their_reasons(run: Any) -> None:
     assert json.loads(run(client, "list", "--json")[1]) == client.letters
 
 
+@pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("drop", "dropped")])
+def test_a_dry_run_says_which_and_touches_none(run: Any, verb: str, done: str) -> None:
+    client = FakeClient(LETTER, {**LETTER, "id": "ingress:1-0"})
+    told = run(client, verb, "--all", "--reason", "type", "--dry-run")
+    assert told == (0, "ingress:1-0\n7:1-0\n", f"2 dead letters would be {done}\n")
+    assert json.loads(run(client, verb, "7:1-0", "--dry-run", "--json")[1]) == {"ids": ["7:1-0"]}
+    assert client.asked == [(dead.ALL_MAX, {"reason": "type", "partition": None}), "7:1-0"], "they were only read"
+
+
 def test_a_list_has_the_beginning_of_a_long_entry_only(run: Any) -> None:
     big = {**LETTER, "fields": {"input": "y" * 5000}}
     _, out, _ = run(FakeClient(big), "list")
