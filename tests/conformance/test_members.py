@@ -55,7 +55,7 @@ def test_without_anybody_it_is_empty(store):
 
 def test_a_key_that_holds_something_else_is_an_error_that_does_not_pass(store):
     store.client.set(store.keys.shards, "odd")
-    with pytest.raises(StoreError, match="WRONGTYPE") as raised:
+    with pytest.raises(StoreError, match="is a string, not the hash") as raised:
         store.members.read()
     assert not isinstance(raised.value, LinkDown | StoreRefused)
 

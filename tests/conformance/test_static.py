@@ -153,7 +153,7 @@ def _exercise(store):
     store.inbox.parked([0, 1])
     store.inbox.falling_due({0: (-math.inf, 5.0), 1: (1.0, math.inf)})
     store.inbox.last_event_ms([0, 1])
-    store.inbox.count(dict.fromkeys((0, 1), START))
+    store.inbox.count(dict.fromkeys((0, 1), START), [(0, "1-1")])
     of = {0: ["checkout"], 1: ["checkout"]}
     for query in (backoffs.flows(store.keys, [0, 1]), backoffs.backoffs(store.keys, of, 3)):
         store.link.call(query.commands)

@@ -256,7 +256,9 @@ def test_foreign_keys_in_place_of_a_row_or_an_inbox_bury_that_entry_alone(make_w
     world.run_for(1)
     letters = world.dead_letters()
     assert [letter["kind"] for letter in letters] == ["not applicable", "not applicable"]
-    assert all("WRONGTYPE" in letter["reason"] for letter in letters)
+    assert [letter["reason"].partition(":")[0] for letter in letters] == [f"cancel of {ids[broken]}", "execution odd"]
+    assert "WRONGTYPE" in letters[0]["reason"]
+    assert "is a string, not the hash in which Stepwell keeps an execution" in letters[1]["reason"]
     sent = [entry for entry in world.inbox_of(1 - broken) if entry["type"] == "cancel"]
     assert len({entry["command"] for entry in sent}) == 1, "it may be there twice, and counts once"
     assert left(world) == (0, 0)
