@@ -14,8 +14,19 @@ from redis.exceptions import RedisError
 
 from stepwell.store.replies import Broken, Failure, failure, text
 from stepwell.store.requests import Command
+from stepwell.store.slots import key_of
 
-__all__ = ["FAMILIES", "Family", "candidates", "family_of", "is_wrong_type", "named", "told", "type_commands"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "candidates",
+    "family_of",
+    "is_wrong_type",
+    "keys_of",
+    "named",
+    "told",
+    "type_commands",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,7 @@ def is_wrong_type(raw: object) -> bool:
 def candidates(commands: Sequence[Command], raws: Sequence[object]) -> list[str]:
     """The keys of all commands that were refused for a wrong type, each once."""
     refused = [command for command, raw in zip(commands, raws, strict=True) if is_wrong_type(raw)]
-    return list(dict.fromkeys(key for command in refused for key in _keys_of(command)))
+    return list(dict.fromkeys(key for command in refused for key in keys_of(command)))
 
 
 def type_commands(keys: Iterable[str]) -> list[Command]:
@@ -105,7 +116,8 @@ def _one(key: str, kind: str) -> str:
     return f"the key {key!r} in Redis {is_} the {_KINDS.get(own.kind, own.kind)} in which Stepwell keeps {own.holds}"
 
 
-def _keys_of(command: Command) -> list[str]:
+def keys_of(command: Command) -> list[str]:
+    """All keys of a command that the store sends."""
     words = [text(each) for each in command]
     name = words[0].upper()
     if name in _SCRIPTS:
@@ -113,4 +125,5 @@ def _keys_of(command: Command) -> list[str]:
     if "STREAMS" in words:
         after = words[words.index("STREAMS") + 1 :]
         return after[: len(after) // 2]
-    return words[1:2]
+    first = key_of(command)
+    return [] if first is None else [text(first)]

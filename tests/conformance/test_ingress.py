@@ -153,7 +153,7 @@ def test_a_stream_that_was_removed_is_made_again(store):
 def test_a_key_of_a_foreign_type_is_reported(store):
     store.client.set(store.keys.ingress, "not a stream")
     for ask in (lambda: store.ingress.read(None, 1), lambda: store.ingress.claim(0, 1), store.ingress.ensure):
-        with pytest.raises(StoreError, match="WRONGTYPE"):
+        with pytest.raises(StoreError, match="is a string, not the stream"):
             ask()
 
 

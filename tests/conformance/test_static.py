@@ -16,6 +16,7 @@ from stepwell.store.link import Link
 from stepwell.store.namespace import open_namespace, remember
 from stepwell.store.requests import DROP, Applied, DeadLetter, Forget, Load, Unlist
 from stepwell.store.scripts import SCRIPT_NAMES, Scripts
+from stepwell.store.strangers import family_of, keys_of
 from stepwell.store.suspects import Loss, SuspectStore
 
 OLDEST = (6, 2, 0)
@@ -211,6 +212,12 @@ def test_each_command_with_several_keys_of_one_script_has_one_hash_tag(sent, sto
         keys = command[3 : 3 + command[2]]
         # What has no braces lies where its whole name hashes to, and so does what has that name in braces.
         assert len({(re.search(r"\{(.+?)\}", key) or [key, key])[1] for key in keys}) == 1, keys
+
+
+@pytest.mark.one_server
+def test_it_is_known_of_each_key_that_a_command_names_what_belongs_there(sent):
+    unknown = {(command[0], key) for command in sent for key in keys_of(command) if family_of(key) is None}
+    assert unknown == set()
 
 
 def test_every_key_name_comes_from_the_keys_module():
