@@ -67,14 +67,6 @@ class Scrapes:
             return Answer(page.content_type, "gzip", gzip.compress(body, GZIP_LEVEL, mtime=0))
         return Answer(page.content_type, "", body)
 
-    def value(self, name: str, **labels: str) -> float | None:
-        """A sample's value as of now; None where there is no such sample."""
-        self._refresh()
-        for sample, of, value in samples_of(self._totals.take()):
-            if sample == name and of == labels:
-                return value
-        return None
-
     def sum(self, name: str, **labels: str) -> float:
         """Of all samples that have these labels, as of now; 0 where there is none."""
         self._refresh()

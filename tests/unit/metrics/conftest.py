@@ -9,6 +9,7 @@ import pytest
 
 from stepwell.core import events
 from stepwell.metrics.instruments import PREFIX
+from stepwell.metrics.rendering import samples_of
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
@@ -110,11 +111,12 @@ def scrapes(totals: Totals, sheet: Sheet) -> Scrapes:
 
 
 @pytest.fixture
-def value(scrapes: Scrapes) -> Callable[..., float | None]:
+def value(totals: Totals) -> Callable[..., float | None]:
     """`value("step_attempts_total", flow=...)`: a sample's value; None if there is no such series."""
 
     def read(name: str, **labels: str) -> float | None:
-        return scrapes.value(f"{PREFIX}{name}", **labels)
+        wanted = (f"{PREFIX}{name}", labels)
+        return next((number for sample, of, number in samples_of(totals.take()) if (sample, of) == wanted), None)
 
     return read
 

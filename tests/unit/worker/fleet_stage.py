@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwell.metrics.instruments import COMMITS
-from stepwell.metrics.scraping import Scrapes
+from stepwell.metrics.rendering import samples_of
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
 from stepwell.metrics.usage import Usage
@@ -73,7 +73,7 @@ class Scene:
         self.totals.attach(-1, own.source)
         self.usages: dict[int, Usage] = {}
         metrics = WorkerMetrics(own, self.usages.get)
-        self.scrapes = Scrapes(self.totals, own, metrics.refresh)
+        self._refresh = metrics.refresh
         self.sheets: list[Sheet] = []
         self.slots = tuple(Slot(index, f"w/{index}") for index in range(shards))
         self.fleet = Fleet(self.slots, self, self.totals, metrics, lambda: self.now)
@@ -146,4 +146,6 @@ class Scene:
 
     def metric(self, name: str, **labels: str) -> float | None:
         """A sample's value."""
-        return self.scrapes.value(name, **labels)
+        self._refresh()
+        samples = samples_of(self.totals.take())
+        return next((number for sample, of, number in samples if (sample, of) == (name, labels)), None)
