@@ -19,7 +19,7 @@ from stepwell.flow.arguments import pack
 from stepwell.flow.context import StepContext
 from stepwell.flow.operations import StepCall
 
-pytestmark = [pytest.mark.threads, pytest.mark.hang_limit(25)]
+pytestmark = [pytest.mark.threads, pytest.mark.hang_limit(150)]
 
 # The guard is a thread like any other: it may come too late.
 WITHOUT_A_GUARD = """
