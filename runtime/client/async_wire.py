@@ -4,42 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar, cast
+from typing import Final, TypeVar, cast
 
-import redis
 import redis.asyncio
 from redis.exceptions import RedisError
 
 from stepwell.client.address import Address, Place
+from stepwell.client.async_ears import Ear, Ears
 from stepwell.client.facts import NamespaceView
 from stepwell.client.following import Away
 from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move, Peek
-from stepwell.client.wire import CONFIRM_SECONDS, IDLE_MAX, explained, is_message
-from stepwell.core.clock import Clock
+from stepwell.client.wire import explained
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.store.async_link import AsyncLink
 from stepwell.store.connect import explain
-from stepwell.store.link import LinkDown
 
 __all__ = ["AsyncWire"]
 
 T = TypeVar("T")
-
-
-class _PubSub(Protocol):
-    """What is used of redis-py's."""
-
-    async def subscribe(self, channel: str) -> None: ...
-
-    async def unsubscribe(self, channel: str) -> None: ...
-
-    async def get_message(self, *, timeout: float) -> object: ...
-
-    async def aclose(self) -> None: ...
-
-
-class _Client(Protocol):
-    def pubsub(self) -> _PubSub: ...
+ASKS_AT_ONCE: Final = 90
+"""So many requests are under way at a time, of the 100 connections that there may be; others wait for their turn."""
+CLOSED: Final = "this client is closed: make a new one"
 
 
 class AsyncWire:
@@ -50,17 +35,16 @@ class AsyncWire:
         address: Address,
         connect: Callable[[str], redis.asyncio.Redis],
         view: NamespaceView,
-        clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         on_join: Callable[[Place], None] = lambda place: None,
     ) -> None:
         self._address = address
         self._connect = connect
         self._view = view
-        self._clock = clock
         self._sleep = sleep
         self._on_join = on_join
-        self._idle: list[_PubSub] = []
+        self._ears = Ears()
+        self._turns = asyncio.Semaphore(ASKS_AT_ONCE)
         self._joining = asyncio.Lock()
         self._place: Place | None = None
         self._closed = False
@@ -68,7 +52,7 @@ class AsyncWire:
     async def run(self, conversation: Conversation[T]) -> T:
         """The conversation's result. Errors of Redis are raised as StoreErrors that say what to do."""
         place = await self.join()
-        ear = _Ear(self._idle, self._clock)
+        ear = Ear(self._ears)
         cancelled = _cancellations()
         try:
             move = next(conversation)
@@ -83,19 +67,18 @@ class AsyncWire:
                         raise asyncio.CancelledError
                     move = conversation.send(answer)
         except StopIteration as end:
-            await ear.keep()
             return cast("T", end.value)
         except StoreError as error:
             raise explained(error, place.url) from error
         finally:
             conversation.close()
-            await ear.drop()
+            ear.leave()
 
     async def join(self) -> Place:
         """Take the address into use, which starts an embedded server if need be."""
         async with self._joining:
             if self._closed:
-                raise UsageError("this client is closed: make a new one")
+                raise UsageError(CLOSED)
             if self._place is None:
                 self._place = await asyncio.to_thread(Place, self._address)
                 self._on_join(self._place)
@@ -117,8 +100,7 @@ class AsyncWire:
         """Close all connections and leave the embedded server. Closing twice is harmless."""
         async with self._joining:
             self._closed = True
-            while self._idle:
-                await self._idle.pop().aclose()
+            await self._ears.close()
             if self._place is not None:
                 await self._client.aclose()
                 await asyncio.to_thread(self._place.leave)
@@ -127,13 +109,13 @@ class AsyncWire:
         self._client = self._connect(place.url)
         self._link = AsyncLink(self._client, self._view.scripts)
 
-    async def _carry_out(self, move: Move, ear: _Ear, place: Place) -> object:
+    async def _carry_out(self, move: Move, ear: Ear, place: Place) -> object:
+        if self._closed:
+            raise UsageError(CLOSED)
         try:
-            if isinstance(move, Ask):
-                self._link.durability = self._view.durability()
-                return await self._link.call(move.commands)
-            if isinstance(move, Peek):
-                return await self._link.call_each(move.commands)
+            if isinstance(move, Ask | Peek):
+                async with self._turns:
+                    return await self._ask(move)
             if isinstance(move, Listen):
                 await ear.listen(self._client, move.channel)
                 return None
@@ -146,6 +128,12 @@ class AsyncWire:
             self._open(place)
         return None
 
+    async def _ask(self, move: Ask | Peek) -> object:
+        if isinstance(move, Peek):
+            return await self._link.call_each(move.commands)
+        self._link.durability = self._view.durability()
+        return await self._link.call(move.commands)
+
 
 def _cancellations() -> Callable[[], int]:
     """Counts how often the current task has been cancelled since now."""
@@ -154,59 +142,3 @@ def _cancellations() -> Callable[[], int]:
         return lambda: 0
     before = task.cancelling()
     return lambda: task.cancelling() - before
-
-
-class _Ear:
-    """One conversation's subscription."""
-
-    def __init__(self, idle: list[_PubSub], clock: Clock) -> None:
-        self._idle = idle
-        self._clock = clock
-        self._pubsub: _PubSub | None = None
-        self._channel = ""
-
-    async def listen(self, client: redis.asyncio.Redis, channel: str) -> None:
-        """Subscribe, and wait for the confirmation. Raises LinkDown."""
-        await self.drop()
-        self._channel = channel
-        try:
-            self._pubsub = self._idle.pop() if self._idle else cast(_Client, client).pubsub()
-            await self._pubsub.subscribe(channel)
-            if not await self._heard("subscribe", CONFIRM_SECONDS):
-                raise LinkDown(f"Redis has not confirmed a subscription within {CONFIRM_SECONDS:g} s")
-        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-            raise LinkDown(f"the subscription to Redis broke: {error}") from error
-
-    async def hear(self, seconds: float) -> bool:
-        """Whether a message came within so many seconds. Raises LinkDown."""
-        try:
-            return await self._heard("message", seconds)
-        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-            raise LinkDown(f"the subscription to Redis broke: {error}") from error
-
-    async def _heard(self, kind: str, seconds: float) -> bool:
-        if self._pubsub is None:
-            raise LinkDown("there is no subscription")
-        until = self._clock.monotonic() + seconds
-        while True:
-            message = await self._pubsub.get_message(timeout=max(0.0, until - self._clock.monotonic()))
-            if message is None or is_message(message, kind, self._channel):
-                return message is not None
-
-    async def keep(self) -> None:
-        """Unsubscribe and leave the connection to the next one who waits."""
-        pubsub = self._pubsub
-        if pubsub is None or len(self._idle) >= IDLE_MAX:
-            return
-        try:
-            await pubsub.unsubscribe(self._channel)
-        except (RedisError, OSError):
-            return
-        self._pubsub = None
-        self._idle.append(pubsub)
-
-    async def drop(self) -> None:
-        """Close a connection of which nobody knows what is still to come."""
-        pubsub, self._pubsub = self._pubsub, None
-        if pubsub is not None:
-            await pubsub.aclose()

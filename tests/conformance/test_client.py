@@ -47,8 +47,8 @@ def async_client(store) -> Callable[[], AsyncIterator[AsyncClient]]:
     def connect(url: str) -> redis.asyncio.Redis:
         retry = AsyncRetry(NoBackoff(), 0)
         if isinstance(store.client, fakeredis.FakeRedis):
-            return fakeredis.FakeAsyncRedis(server=kwargs["server"], retry=retry)
-        return redis.asyncio.Redis(unix_socket_path=kwargs["path"], retry=retry)
+            return fakeredis.FakeAsyncRedis(server=kwargs["server"], retry=retry, max_connections=100)
+        return redis.asyncio.Redis(unix_socket_path=kwargs["path"], retry=retry, max_connections=100)
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[AsyncClient]:
@@ -223,16 +223,70 @@ def test_the_asyncio_client_does_what_the_blocking_one_does(store, client, async
     asyncio.run(use())
 
 
-def test_many_tasks_wait_at_once(store, async_client):
+def test_a_thousand_tasks_wait_at_once(store, async_client):
+    """All on one connection, beside those that ask: a client may have a hundred."""
+    number = 150 if isinstance(store.client, fakeredis.FakeRedis) else 1000
+
+    async def use() -> None:
+        async with async_client() as other:
+            ids = [f"task{n}" for n in range(number)]
+            await asyncio.gather(*(other.start("checkout", {"n": n}, each) for n, each in enumerate(ids)))
+            waits = [asyncio.create_task(other.result(each, HANG)) for each in ids]
+            twice = asyncio.create_task(other.result(ids[0], HANG))
+            while len(store.client.pubsub_channels("*:ended:task*")) < number:
+                await asyncio.sleep(0)
+            if not isinstance(store.client, fakeredis.FakeRedis):
+                assert len(store.client.client_list(_type="pubsub")) == 1
+            for n, each in enumerate(ids):
+                end(store, each, result=str(n).encode())
+            assert await asyncio.gather(*waits) == list(range(number))
+            assert await twice == 0
+            while store.client.pubsub_channels("*:ended:task*"):
+                await asyncio.sleep(0)
+            await other.start("checkout", {"n": 1}, "late")
+            late = asyncio.create_task(other.result("late", HANG))
+            while not store.client.pubsub_channels("*:ended:late"):
+                await asyncio.sleep(0)
+            end(store, "late", result=b"7")
+            assert await late == 7
+
+    asyncio.run(use())
+
+
+@pytest.mark.real_server
+def test_tasks_whose_connection_is_cut_listen_anew(store, async_client):
     async def use() -> None:
         async with async_client() as other:
             ids = [await other.start("checkout", {"n": n}, f"task{n}") for n in range(20)]
             waits = [asyncio.create_task(other.result(each, HANG)) for each in ids]
-            while len(store.client.pubsub_channels("*:ended:task*")) < 20:
+            for turns in range(8):
+                while len(store.client.pubsub_channels("*:ended:task*")) < len(ids):
+                    await asyncio.sleep(0)
+                ids.append(await other.start("checkout", {"n": len(ids)}, f"task{len(ids)}"))
+                store.client.client_kill_filter(_type="pubsub")
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                waits.append(asyncio.create_task(other.result(ids[-1], HANG)))
+            while len(store.client.pubsub_channels("*:ended:task*")) < len(ids):
                 await asyncio.sleep(0)
+            assert len(store.client.client_list(_type="pubsub")) == 1
             for n, each in enumerate(ids):
                 end(store, each, result=str(n).encode())
-            assert await asyncio.gather(*waits) == list(range(20))
+            assert await asyncio.gather(*waits) == list(range(len(ids)))
+
+    asyncio.run(use())
+
+
+def test_who_waits_is_told_that_the_client_was_closed(store, async_client):
+    async def use() -> None:
+        async with async_client() as other:
+            await other.start("checkout", {"n": 1}, "e1")
+            wait = asyncio.create_task(other.result("e1", HANG))
+            while not store.client.pubsub_channels("*:ended:e1"):
+                await asyncio.sleep(0)
+            await other.close()
+            with pytest.raises(UsageError, match="this client is closed"):
+                await wait
 
     asyncio.run(use())
 
