@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepwell.core.status import STATUSES
 from stepwell.store.finding import READ_MOST, Listed, Merge, Wanted, choices, lists_of_choice
 from stepwell.store.keys import Keys
 
@@ -148,7 +149,7 @@ def test_what_was_put_back_is_given_again():
 def test_executions_can_be_found_by_each_thing_that_is_wanted():
     keys = Keys("t", 2)
     assert choices(Wanted()) == ["s"]
-    assert len(lists_of_choice(keys, Wanted(), "s")) == 16
+    assert len(lists_of_choice(keys, Wanted(), "s")) == 2 * len(STATUSES)
     wanted = Wanted("error", "checkout", "ValueError", (("customer", "c7"), ("plan", "pro")))
     assert choices(wanted) == ["a0", "a1", "e", "f", "s"]
     assert [lists_of_choice(keys, wanted, each)[1] for each in choices(wanted)] == [

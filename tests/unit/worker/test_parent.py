@@ -105,6 +105,15 @@ class Station:
         type(self).left = True
 
 
+class Examination:
+    """Finds nothing, and asks no server: its thread outlives the test."""
+
+    def __init__(self, *_about: object) -> None: ...
+
+    def run(self) -> bool:
+        return False
+
+
 class Scene:
     """A parent, its processes, and what opening the store brings."""
 
@@ -114,6 +123,7 @@ class Scene:
         self.error: Exception | None = None
         self.station: type[Station] = type("Station", (Station,), {})
         monkeypatch.setattr(aide_module, "SpawnedShard", self._spawn)
+        monkeypatch.setattr(aide_module, "Examination", Examination)
         monkeypatch.setattr(module, "Station", self.station)
         monkeypatch.setattr(module, "open_store", self._open)
         monkeypatch.setattr(module, "set_title", lambda *_: None)
