@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
 from stepwell.cli.bars import Bars, bars
 from stepwell.core.errors import StepwellError
 from stepwell.demo.course import Course, Plan
+from stepwell.demo.interrupt import Interrupt
 from stepwell.demo.screen import Screen
 from stepwell.demo.verdict import last_line, running_at, verify
 
@@ -42,8 +39,8 @@ def run(plan: Plan, *, keep: bool = False) -> int:
     """Run the demo with that plan: 0 if all held, 1 if something broke (and names it), 130 after Ctrl-C."""
     home = Path(tempfile.mkdtemp(prefix="stepwell-demo-"))
     try:
-        with _terminable():
-            return _judged(plan, home)
+        with Interrupt() as interrupt:
+            return _judged(plan, home, interrupt)
     except KeyboardInterrupt:
         print("demo: interrupted; its processes have ended", file=sys.stderr)
         return INTERRUPTED
@@ -57,8 +54,8 @@ def run(plan: Plan, *, keep: bool = False) -> int:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _judged(plan: Plan, home: Path) -> int:
-    with bars() as shown, Course(plan, home, _screen(plan, shown)) as course:
+def _judged(plan: Plan, home: Path, interrupt: Interrupt) -> int:
+    with bars() as shown, Course(plan, home, _screen(plan, shown), interrupt.check) as course:
         evidence = course.run()
     Screen(Console()).tables(evidence)
     resets = sum(request.reset_after_recording for request in evidence.requests)
@@ -81,22 +78,3 @@ def _screen(plan: Plan, shown: Bars | None) -> Screen:
     if shown is None:
         return Screen(Console())
     return Screen(shown.answers, shown.bar("side effects", plan.effects))
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM and a lost terminal end the demo as Ctrl-C does, with everything cleaned up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in heeded}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -53,9 +53,11 @@ class Plan:
 
 
 class Course:
-    """One run of the demo in an empty directory. Use it in a `with` block: it ends every process it started."""
+    """One run of the demo in an empty directory. Use it in a `with` block: it ends every process it started. `check`
+    is called between looks, and may raise."""
 
-    def __init__(self, plan: Plan, home: Path, screen: Screen) -> None:
+    def __init__(self, plan: Plan, home: Path, screen: Screen, check: Callable[[], None]) -> None:
+        self._check = check
         self._plan = plan
         self._home = home
         self._screen = screen
@@ -204,4 +206,5 @@ class Course:
         return held
 
     def _pause(self) -> None:
+        self._check()
         time.sleep(POLL_SECONDS)

@@ -86,12 +86,17 @@ class WorkerProcess:
         code = self.process.poll()
         assert code is None or self._may_end, f"worker {self.pid} ended with {code}:\n{self.err[-TAIL_CHARACTERS:]}"
 
+    @property
+    def announced(self) -> bool:
+        """Whether it has said that it runs."""
+        return self.out.startswith(("stepwell: running", "stepwell: standing by", '{"running": '))
+
     def ready(self) -> WorkerProcess:
         """Wait until it has said that it runs."""
 
         def announced() -> bool:
             self.require_running()
-            return self.out.startswith(("stepwell: running", "stepwell: standing by", '{"running": '))
+            return self.announced
 
         self._eventually(announced, f"worker {self.pid} is ready")
         return self

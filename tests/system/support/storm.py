@@ -140,11 +140,13 @@ class Storm:
         """As a service manager does."""
         self.workers = [worker if worker.process.poll() is None else self._worker() for worker in self.workers]
 
+    def _all_run(self) -> bool:
+        self._replace_dead()
+        return all(worker.announced for worker in self.workers)
+
     def _calm(self) -> None:
         self._pass(max((due for due, _ in self.frozen), default=0.0))
-        self._replace_dead()
-        for worker in self.workers:
-            worker.ready()
+        eventually(self._all_run, f"all workers run after {self.done}")
         with self.stage.client() as client:
 
             def all_ended() -> bool:
