@@ -97,7 +97,7 @@ def _failed(event: events.AttemptFailed, cp: Checkpoint, trace: ExecutionTrace) 
     if made is None or op is None:
         return ()
     due = {"stepwell.retry.delay_ms": event.delay_ms, "stepwell.retry.due_ms": event.due_at}
-    what = _Body(op.token, op.interruptions)
+    what = _Body(op.token, op.cuts)
     waits = Moment("stepwell.backoff", made.ended_at, due)
     return (_failure(cp, trace, event.path, what, made, {**due, "stepwell.retry.asked": event.asked}, (waits,)),)
 
@@ -110,7 +110,7 @@ def _gave_up(event: events.StepGaveUp, cp: Checkpoint, trace: ExecutionTrace) ->
     made = _made(cp, event.path, event.attempt)
     if made is None:  # it was never told how this attempt ended: the span of its interruption tells that
         return (step,)
-    what = _Body(fact.token, fact.interruptions)
+    what = _Body(fact.token, fact.cuts)
     return (_failure(cp, trace, event.path, what, made, {"stepwell.reason": event.reason}), step)
 
 
@@ -214,8 +214,8 @@ def _step(
         "stepwell.step.status": fact.status,
         "stepwell.step.attempts": fact.attempt,
     }
-    if fact.interruptions:
-        attributes["stepwell.step.interruptions"] = fact.interruptions
+    if fact.cuts:
+        attributes["stepwell.step.interruptions"] = fact.cuts
     if reason:
         attributes["stepwell.reason"] = reason
     error = None
@@ -261,8 +261,8 @@ def _attempt(
     """One run of an attempt: linked to the attempt before, or to the run of the same attempt that was cut short."""
     token = what.token
     before = _made(cp, path, number - 1) if number > 1 else None
-    links: tuple[int, ...] = () if before is None else (attempt_span(token, number - 1, before.interruptions),)
-    earlier = 0 if before is None or before.due_at is None else before.interruptions  # (a retry by hand counts anew)
+    links: tuple[int, ...] = () if before is None else (attempt_span(token, number - 1, before.cuts),)
+    earlier = 0 if before is None or before.due_at is None else before.cuts  # (a retry by hand counts anew)
     if what.interruptions > earlier:
         links = (*links, attempt_span(token, number, what.interruptions - 1))
     attributes = {

@@ -190,8 +190,8 @@ class RetryStarted(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 class StepInterrupted(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An attempt may have been cut short by a crash, or its owner left and did not wait longer (drain); it keeps its
-    number and runs again. `set_apart`: in a process of its own from now on, for its own code was at work at the crash,
-    or it was cut short before."""
+    number and runs again. `interruptions`: how often it was cut short by now. `set_apart`: in a process of its own from
+    now on, for its own code was at work at the crash, or it was cut short before."""
 
     execution_id: str
     flow: str

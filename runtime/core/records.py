@@ -59,7 +59,13 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     started_at: Ms | None = None
     due_at: Ms | None = None  # when the next attempt is due; None: there was no next
     last: Count = 0  # number of the last attempt that the budget allows; 0: not known, or there was no next
-    interruptions: Count = 0  # of the step, until this attempt ended
+    interruptions: Count = 0  # of the step by crashes, until this attempt ended
+    drains: Count = 0  # of the step by owners that left, until then
+
+    @property
+    def cuts(self) -> int:
+        """How often the step had been cut short."""
+        return self.interruptions + self.drains
 
 
 class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -72,8 +78,9 @@ class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     name: str = ""  # step or signal name
     attempt: Count = 0  # number of the current or coming attempt, steps only
     budget_from: Count = 0  # attempts before this one don't count (a manual retry renews the budget)
-    interruptions: Count = 0
-    drains: Count = 0  # of the interruptions: those by an owner that left, for which nobody is to blame
+    interruptions: Count = 0  # by crashes, which it may have caused
+    drains: Count = 0  # how often its owner left amid it, for which nobody is to blame
+    let_go: bool = False  # its last owner has left amid it, and has told so
     due_at: Ms | None = None
     delay_ms: Ms | None = None  # the recorded delay: a stepped Redis clock never lengthens it
     generation: Count = 0
@@ -87,9 +94,9 @@ class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self.attempt - 1 - self.budget_from
 
     @property
-    def crashes(self) -> int:
-        """Interruptions that the step itself may have caused."""
-        return self.interruptions - self.drains
+    def cuts(self) -> int:
+        """How often it was cut short."""
+        return self.interruptions + self.drains
 
 
 class CutShort(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -119,10 +126,16 @@ class Fact(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     attempt: Count = 1
     started_at: Ms | None = None
     interruptions: Count = 0
+    drains: Count = 0
     generation: Count = 0
     cancel: bool = False  # delivered as Cancelled, whatever the outcome
     superseded: bool = False  # a manual retry reopened the operation
     name: str = ""
+
+    @property
+    def cuts(self) -> int:
+        """How often it was cut short."""
+        return self.interruptions + self.drains
 
 
 class Signal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -148,6 +161,11 @@ class LeftOpen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     due_at: Ms | None = None
     name: str = ""
     generation: Count = 0
+
+    @property
+    def cuts(self) -> int:
+        """How often it was cut short."""
+        return self.interruptions + self.drains
 
 
 class FailedStep(msgspec.Struct, frozen=True, gc=False):

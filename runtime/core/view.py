@@ -152,7 +152,7 @@ def _step(path: str, op: Described, root: str, failed: dict[int, Attempt]) -> di
         "declared_at": op.declared_at,
         "started_at": tries[0]["started_at"] if tries else None,
         "finished_at": finished_at,
-        "interruptions": op.interruptions,
+        "interruptions": op.cuts,
     }
     if isinstance(op, OpenOp) and op.lane:
         shown["set_apart"] = True

@@ -119,7 +119,7 @@ def _traced(context: StepContext, cp: Checkpoint, op: OpenOp, flags: TraceFlags 
     that is nowhere."""
     trace = trace_of(cp)
     if flags is not None:
-        span = SpanRef(trace.trace_id, attempt_span(op.token, op.attempt, op.interruptions), flags(cp))
+        span = SpanRef(trace.trace_id, attempt_span(op.token, op.attempt, op.cuts), flags(cp))
         return replace(context, traceparent=span.header, tracestate=trace.state)
     if trace.caller is None:
         return context

@@ -329,8 +329,10 @@ class RunningShard:
         if left:
             told = "%d steps did not finish in time; they run again later, with the same keys"
             tell(logger, "StepsCutShort", told, left, steps=left)
-            self.runner.cut_short()
         self._flush(mirror_loop, hurry)
+        if self.runner.running:
+            self.runner.cut_short()
+            self._flush(mirror_loop, hurry)
         return left
 
     def _hand_over(self, deadline: float, hurry: threading.Event) -> None:

@@ -215,6 +215,28 @@ def test_an_attempt_that_a_drain_cut_short_is_not_billed(make_world: MakeWorld) 
     assert {(each.attempt, each.set_apart) for each in told} == {(1, False)}, "one crash blames nobody yet"
 
 
+@pytest.mark.pain(35)
+@pytest.mark.parametrize("box", ["read", "unread"])
+def test_what_a_drain_has_told_no_crash_tells_again(make_world: MakeWorld, box: str) -> None:
+    world = make_world(job)
+    world.parents = box == "read"
+    shard = world.shard()
+    world.start(job, "e1", seconds=100)
+    world.run(lambda: world.ledger.runs)
+    shard.drain()
+    shard.cut_short()
+    world.crash()  # before the partitions are given back
+    world.shard()
+    world.run_for(10)
+    assert [each.cause for each in world.of_type(events.StepInterrupted)] == ["drain"]
+    world.crash()
+    world.shard()
+    world.run()
+    assert [each.cause for each in world.of_type(events.StepInterrupted)] == ["drain", "crash"]
+    [of_step] = world.show("e1")["steps"]
+    assert (of_step["status"], of_step["interruptions"]) == ("completed", 2)
+
+
 def test_a_cancelled_step_that_a_drain_cut_short_is_cancelled_by_the_next_owner(make_world: MakeWorld) -> None:
     world = make_world(job)
     shard = world.shard()

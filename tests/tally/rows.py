@@ -107,7 +107,7 @@ class _Row:
         for name, raw in self._fields.items():
             if name.startswith("p:"):
                 op = records.decode_open(raw)
-                self._interrupted(name[2:], op.interruptions)
+                self._interrupted(name[2:], op.cuts)
                 self._tally.backing_off += op.status == STEP_BACKOFF
                 self._tally.running += op.status == STEP_RUNNING
 
@@ -122,7 +122,7 @@ class _Row:
         for failure in self._failures:
             for path, left in failure.open.items():
                 if left.status == STEP_FAILED:  # a retry counts them from 0 again
-                    self._interrupted(path, left.interruptions)
+                    self._interrupted(path, left.cuts)
                     if failure.type == "Interrupted" and failure.failed_step and failure.failed_step.path == path:
                         self._tally.count(i.STEP_FAILURES, self._flow, step_name(path), INTERRUPTED)
 
@@ -171,7 +171,7 @@ class _Row:
     def _closed(self, path: str, fact: Fact) -> None:
         pair = self._flow, step_name(path)
         if not fact.superseded:  # else the failure has it
-            self._interrupted(path, fact.interruptions)
+            self._interrupted(path, fact.cuts)
             if fact.error is not None and fact.error.reason == INTERRUPTED:
                 self._tally.count(i.STEP_FAILURES, *pair, INTERRUPTED)
         if fact.status == STEP_COMPLETED:

@@ -58,6 +58,7 @@ def record(
         attempt=op.attempt,
         started_at=started_at,
         interruptions=op.interruptions,
+        drains=op.drains,
         generation=op.generation,
         cancel=cancel,
         name=op.name if op.kind != STEP else "",

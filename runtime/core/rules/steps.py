@@ -65,7 +65,7 @@ def failed(cp: Checkpoint, event: AttemptFailed) -> Step:
     reason = "" if event.retryable else event.error.reason
     error = replace(event.error, reason=reason)
     cp, effects = _log_attempt(
-        cp, event.path, Attempt(op.attempt, event.now, error, event.started_at, interruptions=op.interruptions)
+        cp, event.path, Attempt(op.attempt, event.now, error, event.started_at, None, 0, op.interruptions, op.drains)
     )
     if event.retryable and not exhausted:
         cp, more = cancel_now(cp, event.path, op, event.now, made=op.attempt)
@@ -87,10 +87,9 @@ def grace_over(cp: Checkpoint, event: GraceOver) -> Step:
     op = _running(cp, event.path, event.attempt)
     if op is None:
         return cp, []
-    op = replace(op, drains=op.drains + 1)
-    op, told = _interrupted(cp, event.path, op, "drain", event.now)
+    op = replace(op, drains=op.drains + 1, let_go=True, late_from=None)
     cp, effects = reopen(cp, event.path, op)
-    return cp, [*effects, told]
+    return cp, [*effects, _told(cp, event.path, op, "drain", event.now)]
 
 
 def fired(cp: Checkpoint, event: TimerFired) -> Step:
@@ -171,19 +170,21 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
     """Also one that is being wound up is asked for: whoever runs bodies knows whether it still runs (then its outcome
     is waited for) or never begins (`NotStarted`)."""
     if op.status == STEP_READY:
-        cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING, late_from=None))
+        cp, effects = reopen(cp, path, replace(op, status=STEP_RUNNING, late_from=None, let_go=False))
         return cp, [*effects, StartAttempt(path, op.attempt)]
     cut = _cut_short(op, event)
     if not cut:
         start = StartAttempt(path, op.attempt)
-        if op.late_from is None:
+        if op.late_from is None and not op.let_go:
             return cp, [start]
         # Its body may have begun before: it is late from now on.
-        cp, effects = reopen(cp, path, replace(op, late_from=None))
+        cp, effects = reopen(cp, path, replace(op, late_from=None, let_go=False))
         return cp, [*effects, start]
     op, told = _interrupted(cp, path, op, cut, event.now)
-    if op.crashes > INTERRUPTIONS_MAX:
-        error = Failure("Interrupted", f"cut short {op.crashes} times: does this step kill its process?", "interrupted")
+    if op.interruptions > INTERRUPTIONS_MAX:
+        error = Failure(
+            "Interrupted", f"cut short {op.interruptions} times: does this step kill its process?", "interrupted"
+        )
         cp, effects = fail(cp, path, op, error, event.now, None)
         return cp, [*effects, told, _gave_up(cp, path, op, error, "interrupted", event.now, None)]
     cp, effects = reopen(cp, path, op)
@@ -192,19 +193,22 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
 
 def _interrupted(cp: Checkpoint, path: str, op: OpenOp, cut: str, now: int) -> tuple[OpenOp, Effect]:
     """One interruption more, and what is told of it. That it was due once does not make it late when it runs again."""
-    op = replace(op, interruptions=op.interruptions + 1, late_from=None)
-    op = replace(op, lane=op.lane or cut == "named" or op.crashes >= LANE_INTERRUPTIONS)
-    cause: events.Cause = "drain" if cut == "drain" else "crash"
+    interruptions = op.interruptions + 1
+    lane = op.lane or cut == "named" or interruptions >= LANE_INTERRUPTIONS
+    op = replace(op, interruptions=interruptions, lane=lane, late_from=None)
+    return op, _told(cp, path, op, "crash", now)
+
+
+def _told(cp: Checkpoint, path: str, op: OpenOp, cause: events.Cause, now: int) -> Effect:
     apart = op.lane and cause == "crash"
-    told = events.StepInterrupted(
-        cp.execution_id, cp.meta.flow, op.name, path, op.attempt, op.interruptions, now, apart, cause
+    return Emit(
+        events.StepInterrupted(cp.execution_id, cp.meta.flow, op.name, path, op.attempt, op.cuts, now, apart, cause)
     )
-    return op, Emit(told)
 
 
 def _cut_short(op: OpenOp, event: Resumed | CutOff) -> str:
-    """Whether its attempt was interrupted: empty, `running`, or `named` where its own code was at work."""
-    if event.clean:
+    """Whether a crash interrupted its attempt: empty, `running`, or `named` where its own code was at work."""
+    if event.clean or op.let_go:
         return ""
     if event.cut is None:
         return "running"
@@ -220,9 +224,11 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
     delay_ms = math.ceil(delay * 1000)
     due_at = event.now + delay_ms
     last = op.budget_from + event.policy.max_attempts
-    attempt = Attempt(op.attempt, event.now, event.error, event.started_at, due_at, last, op.interruptions)
+    attempt = Attempt(op.attempt, event.now, event.error, event.started_at, due_at, last, op.interruptions, op.drains)
     cp, effects = _log_attempt(cp, event.path, attempt)
-    waiting = replace(op, status=STEP_BACKOFF, attempt=op.attempt + 1, due_at=due_at, delay_ms=delay_ms, late_from=None)
+    waiting = replace(
+        op, status=STEP_BACKOFF, attempt=op.attempt + 1, due_at=due_at, delay_ms=delay_ms, late_from=None, let_go=False
+    )
     cp, more = reopen(cp, event.path, waiting)
     told = events.AttemptFailed(
         cp.execution_id,
