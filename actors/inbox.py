@@ -240,7 +240,7 @@ class InboxReader:
         owned = list(self._after)
         if owned or self._counted:
             unapplied = self._holdings.unapplied
-            begun = [each for each in unapplied.oldest(BEGUN_MAX) if each[1] in self._after]
+            begun = unapplied.oldest(BEGUN_MAX, among=self._after)
             counts = self._store.count(self._after, [(partition, entry_id) for _, partition, entry_id in begun])
             self._observer(store_events.ExecutionsCounted(counts.sizes, counts.waiting))
             self._observer(store_events.BackoffsCounted(counts.backoffs))

@@ -6,6 +6,9 @@ looks like an inbox that is stuck nor hides one.
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Container
+
 __all__ = ["Unapplied"]
 
 
@@ -30,6 +33,7 @@ class Unapplied:
         for key in [each for each in list(self._since) if each[0] == partition]:
             self._since.pop(key, None)
 
-    def oldest(self, most: int) -> list[tuple[int, int, str]]:
-        """Those that are longest under way, at most so many: since when (ms), partition, entry."""
-        return sorted((since, *key) for key, since in list(self._since.items()))[:most]
+    def oldest(self, most: int, among: Container[int]) -> list[tuple[int, int, str]]:
+        """Those of some partitions that are longest under way, at most so many: since when (ms), partition, entry."""
+        entries = list(self._since.items())
+        return heapq.nsmallest(most, [(since, *key) for key, since in entries if key[0] in among])

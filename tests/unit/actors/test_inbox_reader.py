@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stepwell.actors.holdings import Holdings
-from stepwell.actors.inbox import SWEEP_SECONDS, InboxReader
+from stepwell.actors.inbox import BEGUN_MAX, SWEEP_SECONDS, InboxReader
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.store.census import Counts, Lying
 from stepwell.store.link import LinkDown
@@ -55,9 +55,9 @@ class Blinks:
         self.swept.append(partition)
         return []
 
-    def count(self, *_: object) -> Counts:
+    def count(self, _read: object, begun: Sequence[tuple[int, str]] = ()) -> Counts:
         self.counts += 1
-        return Counts({}, {}, {}, Lying())
+        return Counts({}, {}, {}, Lying(there=frozenset(begun)))
 
     def _require_answers(self, partitions: Iterable[int]) -> None:
         if not self.away.isdisjoint(partitions):
@@ -115,6 +115,22 @@ def test_a_partition_that_can_not_be_taken_over_as_its_master_is_away_holds_up_n
         reader.run_once(None)
         clock.advance(0.05)
     assert store.read_from[-1] == [0, 1]
+
+
+@pytest.mark.pain(42)
+def test_entries_of_partitions_that_are_not_read_hide_no_stuck_inbox() -> None:
+    clock, store = VirtualClock(), Blinks()
+    reader = reader_of(store, clock)
+    unapplied = reader._holdings.unapplied
+    now = clock.now_ms()
+    for number in range(2 * BEGUN_MAX):
+        unapplied.begin(1, f"{number}-0", now - 9_000_000 + number)
+    unapplied.begin(0, "7-0", now - 60_000)
+    reader.gained(0)
+    reader.run_once(None)
+    assert unapplied.lag == pytest.approx(60, abs=1)
+    among = unapplied.oldest(3, among=[1])
+    assert [entry_id for _, _, entry_id in among] == ["0-0", "1-0", "2-0"]
 
 
 def test_it_is_known_since_when_nothing_could_be_counted() -> None:
