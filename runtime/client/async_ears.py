@@ -259,7 +259,7 @@ class _Line:
 
     def _stop_reading(self) -> None:
         reading, self._reading = self._reading, None
-        if reading is not None:
+        if reading is not None and not reading.expired():
             reading.reschedule(0.0)
 
 
