@@ -124,12 +124,13 @@ class Totals:
                     self._note_marks(place)
             return Taken(tuple(self._rows), numbers, _levels(looks), self._marks.copy() if marks else {})
 
-    def counted(self, place: int, counter: Instrument, *values: str) -> float:
-        """What the process of that place has counted of one of a counter's series by now; 0 if it has no sheet."""
+    def counted(self, place: int, counter: Instrument, *values: str) -> float | None:
+        """What the process of that place has counted of one of a counter's series by now; None, so nobody knows, if it
+        has no sheet."""
         with self._lock:
             of = self._places.get(place)
             if of is None or of.reader is None:
-                return 0.0
+                return None
             numbers = self._look(of)
             at, _ = of.spans.get(self._starts.get((counter, values), -1), (ZERO_AT, 1))
             return numbers[at]

@@ -22,7 +22,7 @@ class Death:
     Attributes:
         cause: one sentence about how it ended.
         lived: seconds from when it had started to its end; 0 if it never had.
-        committed: whether Redis acknowledged a commit of it.
+        committed: whether Redis acknowledged a commit of it, or may have where nobody could count them.
         named: whether its black box named an execution or a command as the suspect.
     """
 

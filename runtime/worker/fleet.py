@@ -256,7 +256,9 @@ class Fleet:
 
     def _died(self, slot: Slot, handle: Handle) -> None:
         self._metrics.ended(slot.index, handle.pid)
-        committed = self._totals.counted(slot.index, COMMITS, "ok") > 0
+        commits = self._totals.counted(slot.index, COMMITS, "ok")
+        # Without a sheet (its file could not be made) nobody knows: what ran may have committed.
+        committed = slot.started_at is not None if commits is None else commits > 0
         cause = slot.end(handle.bury(), self._monotonic(), committed)
         self._totals.end(slot.index)
         if self.draining and slot.left is not None:

@@ -68,6 +68,7 @@ class Scene:
         self.examinations: list[tuple[int, int]] = []
         self.troubles = 0
         self.full = False
+        self.sheetless = False
         self.totals = Totals()
         own = Sheet.in_memory()
         self.totals.attach(-1, own.source)
@@ -85,7 +86,8 @@ class Scene:
             raise OSError(11, "no more processes")
         self.processes.append(Process(100 + len(self.processes)))
         self.sheets.append(Sheet.in_memory())
-        self.totals.attach(slot.index, self.sheets[-1].source)
+        if not self.sheetless:
+            self.totals.attach(slot.index, self.sheets[-1].source)
         return self.processes[-1]
 
     def busy_seconds(self, slot: Slot) -> float:

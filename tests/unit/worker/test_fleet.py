@@ -88,6 +88,24 @@ def test_a_shard_that_never_gets_anywhere_ends_the_worker_and_says_why(scene: Sc
     assert scene.slots[1].state == "running", "it is drained, which is the parent's to do"
 
 
+def test_a_shard_whose_commits_nobody_could_count_may_have_committed_once_it_ran() -> None:
+    scene = Scene()
+    scene.sheetless = True
+    scene.start()
+    for _ in range(2 * RestartRules().deaths_max):
+        scene.dies(0)
+        scene.fleet.tick()
+        scene.comes_up(0)
+    assert (scene.fleet.failure, scene.slots[0].memory.in_vain) == ("", 0)
+    scene.dies(0)
+    scene.fleet.tick()
+    for _ in range(RestartRules().deaths_max):
+        assert scene.fleet.failure == ""
+        scene.dies(0)
+        scene.later(10)
+    assert "died 5 times in a row" in scene.fleet.failure, "what never ran has not committed"
+
+
 def test_deaths_whose_suspect_is_named_go_on_until_strikes_end_them(scene: Scene) -> None:
     for _ in range(20):
         scene.dies(0, named=True)
