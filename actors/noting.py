@@ -7,7 +7,7 @@ from typing import Final
 
 from stepwell.actors import store_events as e
 from stepwell.actors.store_events import StoreEvent
-from stepwell.metrics.lines import say
+from stepwell.metrics.saying import say
 
 __all__ = ["COUNTED", "LEVELS", "note"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final, Literal, TypeAlias
 
-from stepwell.metrics.lines import say
+from stepwell.metrics.saying import say
 
 __all__ = ["LEVELS", "Happening", "tell"]
 

@@ -150,3 +150,19 @@ def test_a_traceback_stands_below_its_line_without_credentials_whoever_formats_i
         assert "redis://:***@db" in shown
         assert "hunter2" not in shown
     assert caplog.text.count("Traceback") == 1
+
+
+def test_a_line_comes_from_where_it_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("stepwell.x")
+
+    def notices() -> None:
+        note(logger, e.Healed, "healed")
+
+    def sees() -> None:
+        lines.tell(logger, "ShardSlow", "slow")
+
+    notices()
+    sees()
+    for record, by in zip(caplog.records, (notices, sees), strict=True):
+        assert (record.pathname, record.funcName) == (__file__, by.__name__)
+        assert record.lineno == by.__code__.co_firstlineno + 1
