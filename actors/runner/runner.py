@@ -175,6 +175,7 @@ class StepRunner:
             self._tracing.enter(order.context)
         limit = None if timeout is None else asyncio.timeout(timeout)
         outcome: Outcome | None
+        lasted = 0.0
         try:
             body = self._box.resumed(attempt.slot, _called(order.call))
             if limit is None:
@@ -187,25 +188,33 @@ class StepRunner:
             if limit is not None and isinstance(raised, TimeoutError) and limit.expired():
                 error = StepTimeout(f"attempt took longer than {timeout:g} s")
             elif limit is not None:
-                self._look_at(order, limit)
+                lasted = self._lasted(limit, timeout)
             cut_short = self._attempts.closed and isinstance(raised, asyncio.CancelledError)
             outcome = None if cut_short else erred(order, started, error)
         else:
             queued = max(0, started - order.ready_at)
             outcome = StepDone(order.context.path, order.context.attempt, started, raw, queued)
             if limit is not None:
-                self._look_at(order, limit)
+                lasted = self._lasted(limit, timeout)
         self._attempts.finish(attempt, outcome)
+        self._look_at(order, lasted)
 
-    def _look_at(self, order: StepOrder, limit: asyncio.Timeout) -> None:
-        """It held up the loop, or did not end when it was cancelled?"""
-        until, timeout = limit.when(), order.call.step.timeout
-        if until is not None and timeout is not None and self._loop.time() > until:
-            self._overran(order, self._loop.time() - until + timeout, timeout)
+    def _lasted(self, limit: asyncio.Timeout, timeout: float | None) -> float:
+        until = limit.when()
+        return 0.0 if until is None or timeout is None else self._loop.time() - until + timeout
 
-    def _overran(self, order: StepOrder, seconds: float, timeout: float) -> None:
-        of = order.context
-        self._observer(StepOverran(of.execution_id, of.flow, of.step, of.path, of.attempt, seconds, timeout))
+    def _look_at(self, order: StepOrder, lasted: float) -> None:
+        """It held up the loop, did not end when it was cancelled, or was late on its thread? That is told once it has
+        its outcome, so that who listens can't keep it from that, nor end the thread."""
+        timeout, of = order.call.step.timeout, order.context
+        if timeout is None or lasted <= timeout:
+            return
+        try:
+            self._observer(StepOverran(of.execution_id, of.flow, of.step, of.path, of.attempt, lasted, timeout))
+        except Exception:
+            logger.exception(
+                "step %s of execution %s overran its timeout, which could not be told", of.path, of.execution_id
+            )
 
     def _run_sync(self, attempt: Attempt) -> None:
         started = self._clock.now_ms()
@@ -229,9 +238,9 @@ class StepRunner:
         else:
             queued = max(0, started - order.ready_at)
             outcome = StepDone(order.context.path, order.context.attempt, started, raw, queued)
-        if watch is not None and timeout is not None and (lasted := watch.ended()) > timeout:
-            self._overran(order, lasted, timeout)
+        lasted = 0.0 if watch is None else watch.ended()
         self._attempts.finish(attempt, outcome)
+        self._look_at(order, lasted)
 
 
 async def _called(call: StepCall[object]) -> bytes:

@@ -9,55 +9,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from unit.actors.runner_stage import HANG_SECONDS, KINDS, PARTITION, Gate, Stage, both
 from unit.actors.told import WaitingBox
 
 from stepwell import FatalError, Retry, RetryAfter, current_step, step
-from stepwell.actors.holdings import Holdings
-from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.messages import StepDone, StepErred, StepHeld
-from stepwell.actors.runner import StepOrder, StepRunner
 from stepwell.actors.runner import watch as watch_module
-from stepwell.actors.store_events import StepOverran, StoreEvent
 from stepwell.core.errors import UsageError
-from stepwell.flow.context import StepContext
-from stepwell.flow.operations import StepCall
-from stepwell.store.leases import Grant
 
 pytestmark = pytest.mark.threads
-HANG_SECONDS = 20.0
-PARTITION = 3
-
-
-class Stage:
-    """A running StepRunner with two threads, and a lease that is good until a test lets it lapse."""
-
-    def __init__(self) -> None:
-        self.clock = SystemClock()
-        self.holdings = Holdings(self.clock.monotonic)
-        self.holdings.hold(Grant(PARTITION, 1, "lease", True, 0), self.clock.monotonic() + 3600)
-        self.seen: list[StoreEvent] = []
-        self.runner = StepRunner(self.clock, self.holdings, threads=2, observer=self.seen.append)
-        self.runner.begin()
-
-    def order(self, of: Any, *args: Any, path: str = "step", attempt: int = 1, lease: str = "lease") -> StepOrder:
-        context = StepContext("e1", "f", of.name, path, attempt, "token", "e1:token", 7)
-        return StepOrder(PARTITION, lease, StepCall(of, args, {}), context)
-
-    def start(self, of: Any, *args: Any, box: WaitingBox | None = None, **order: Any) -> WaitingBox:
-        box = box or WaitingBox()
-        self.runner.start(self.order(of, *args, **order), box)  # type: ignore[arg-type]
-        return box
-
-    def fill(self, gate: Gate) -> None:
-        """Let both threads hold a body."""
-        for number in range(2):
-            self.start(both(gate)["sync"], number, path=f"busy{number}")
-            gate.wait_entered()
-
-    def regain(self) -> None:
-        """Lose the partition and get it again, under a new lease."""
-        self.holdings.drop(PARTITION)
-        self.holdings.hold(Grant(PARTITION, 2, "new lease", True, 0), self.clock.monotonic() + 3600)
 
 
 @pytest.fixture
@@ -65,47 +25,6 @@ def stage() -> Iterator[Stage]:
     made = Stage()
     yield made
     made.runner.stop(5.0)
-
-
-class Gate:
-    """Holds step bodies of either kind until the test opens it."""
-
-    def __init__(self) -> None:
-        self.entered = threading.Semaphore(0)
-        self._open = threading.Event()
-
-    def pass_through(self) -> None:
-        self.entered.release()
-        assert self._open.wait(HANG_SECONDS)
-
-    async def pass_through_async(self) -> None:
-        self.entered.release()
-        await asyncio.to_thread(self._open.wait, HANG_SECONDS)
-
-    def wait_entered(self) -> None:
-        assert self.entered.acquire(timeout=HANG_SECONDS)
-
-    def open(self) -> None:
-        self._open.set()
-
-
-def both(gate: Gate) -> dict[str, Any]:
-    """The same step, async and sync."""
-
-    @step(name="held")
-    async def held_async(n: int) -> int:
-        await gate.pass_through_async()
-        return n
-
-    @step(name="held")
-    def held(n: int) -> int:
-        gate.pass_through()
-        return n
-
-    return {"async": held_async, "sync": held}
-
-
-KINDS = pytest.mark.parametrize("kind", ["async", "sync"])
 
 
 @KINDS
@@ -390,70 +309,6 @@ def test_an_async_body_is_cancelled_at_its_timeout_and_ends_first(stage: Stage) 
     assert (erred.error.type, erred.retryable) == ("StepTimeout", True)
     assert "0.01 s" in erred.error.message
     assert cleaned == ["cleaned"]
-
-
-def until_its_time_is_over() -> None:
-    deadline = current_step().deadline
-    assert deadline is not None
-    while time.monotonic() <= deadline:
-        pass
-
-
-@step(name="late", timeout=0.01)
-def late_on_a_thread(fails: bool) -> str:
-    until_its_time_is_over()
-    if fails:
-        raise ValueError("late, too")
-    return "late"
-
-
-@step(name="late", timeout=0.01)
-async def late_on_the_loop(fails: bool) -> str:
-    return late_on_a_thread.fn(fails)
-
-
-@step(name="late", timeout=0.01)
-async def late_though_it_is_cancelled(fails: bool) -> str:
-    try:
-        await asyncio.Event().wait()
-    except asyncio.CancelledError:
-        return late_on_a_thread.fn(fails)
-    return ""
-
-
-@pytest.mark.parametrize("of", [late_on_a_thread, late_on_the_loop, late_though_it_is_cancelled])
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_body_that_goes_on_beyond_its_timeout_is_told_and_its_outcome_counts(
-    stage: Stage, of: Any, fails: bool
-) -> None:
-    outcome = stage.start(of, fails, path="late#2", attempt=3).next()
-    if fails:
-        assert outcome.error.message == "late, too"
-    else:
-        assert outcome.value == b'"late"'
-    [told] = stage.seen
-    assert isinstance(told, StepOverran)
-    assert (told.execution_id, told.flow, told.step, told.path, told.attempt) == ("e1", "f", "late", "late#2", 3)
-    assert told.seconds > told.timeout == 0.01
-
-
-@KINDS
-@pytest.mark.parametrize("timeout", [None, 3600])
-def test_a_body_that_ends_in_time_is_nothing_to_tell(stage: Stage, kind: str, timeout: float | None) -> None:
-    gate = Gate()
-    gate.open()
-    of = both(gate)[kind].with_options(timeout=timeout)
-    assert isinstance(stage.start(of, 1).next(), StepDone)
-    assert stage.seen == []
-
-
-def test_an_async_body_that_is_stopped_at_its_timeout_did_not_overrun_it(stage: Stage) -> None:
-    @step(timeout=0.01)
-    async def waits() -> None:
-        await asyncio.Event().wait()
-
-    assert stage.start(waits).next().kind == "timeout"
-    assert stage.seen == []
 
 
 def test_a_timeout_error_of_the_body_s_own_is_not_ours(stage: Stage) -> None:

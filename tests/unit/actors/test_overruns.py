@@ -1,0 +1,106 @@
+"""Bodies that go on beyond their timeout: that is told, and their outcome counts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from unit.actors.runner_stage import KINDS, Gate, Stage, both
+
+from stepwell import current_step, step
+from stepwell.actors.messages import StepDone
+from stepwell.actors.store_events import StepOverran, StoreEvent
+
+pytestmark = pytest.mark.threads
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage()
+    yield made
+    made.runner.stop(5.0)
+
+
+def until_its_time_is_over() -> None:
+    deadline = current_step().deadline
+    assert deadline is not None
+    while time.monotonic() <= deadline:
+        pass
+
+
+@step(name="late", timeout=0.01)
+def late_on_a_thread(fails: bool) -> str:
+    until_its_time_is_over()
+    if fails:
+        raise ValueError("late, too")
+    return "late"
+
+
+@step(name="late", timeout=0.01)
+async def late_on_the_loop(fails: bool) -> str:
+    return late_on_a_thread.fn(fails)
+
+
+@step(name="late", timeout=0.01)
+async def late_though_it_is_cancelled(fails: bool) -> str:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return late_on_a_thread.fn(fails)
+    return ""
+
+
+@pytest.mark.parametrize("of", [late_on_a_thread, late_on_the_loop, late_though_it_is_cancelled])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_body_that_goes_on_beyond_its_timeout_is_told_and_its_outcome_counts(
+    stage: Stage, of: Any, fails: bool
+) -> None:
+    outcome = stage.start(of, fails, path="late#2", attempt=3).next()
+    if fails:
+        assert outcome.error.message == "late, too"
+    else:
+        assert outcome.value == b'"late"'
+    [told] = stage.told()
+    assert isinstance(told, StepOverran)
+    assert (told.execution_id, told.flow, told.step, told.path, told.attempt) == ("e1", "f", "late", "late#2", 3)
+    assert told.seconds > told.timeout == 0.01
+
+
+@pytest.mark.parametrize("of", [late_on_a_thread, late_on_the_loop])
+def test_who_can_t_hear_that_a_body_overran_does_not_keep_it_from_its_outcome(
+    stage: Stage, caplog: pytest.LogCaptureFixture, of: Any
+) -> None:
+    def deaf(event: StoreEvent) -> None:
+        assert stage.runner.running == 0, "it has its outcome"
+        stage.seen.append(event)
+        raise OSError("no space left")
+
+    stage.ears = deaf
+    for attempt in range(1, 4):
+        box = stage.start(of, False, path=f"late#{attempt}", attempt=attempt)
+        assert box.next().value == b'"late"'
+    assert len(stage.told()) == 3
+    told = "step late#1 of execution e1 overran its timeout, which could not be told"
+    assert told in [record.getMessage() for record in caplog.records]
+
+
+@KINDS
+@pytest.mark.parametrize("timeout", [None, 3600])
+def test_a_body_that_ends_in_time_is_nothing_to_tell(stage: Stage, kind: str, timeout: float | None) -> None:
+    gate = Gate()
+    gate.open()
+    of = both(gate)[kind].with_options(timeout=timeout)
+    assert isinstance(stage.start(of, 1).next(), StepDone)
+    assert stage.told() == []
+
+
+def test_an_async_body_that_is_stopped_at_its_timeout_did_not_overrun_it(stage: Stage) -> None:
+    @step(timeout=0.01)
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    assert stage.start(waits).next().kind == "timeout"
+    assert stage.told() == []
