@@ -130,12 +130,13 @@ def columns(rows: Sequence[Sequence[str]], width: int) -> list[Line]:
     """A table whose first row is its heading; the last column is cut where a line would be wider than `width`."""
     if not rows:
         return []
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    shown = [[escaped(cell) for cell in row] for row in rows]
+    widths = [max(len(row[place]) for row in shown) for place in range(len(rows[0]))]
     left = sum(widths[:-1]) + 2 * (len(widths) - 1)
     lines: list[Line] = []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(shown):
         cells = [cell.ljust(size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
-        last = cut(escaped(row[-1]), max(12, width - left))
+        last = cut(row[-1], max(12, width - left))
         lines.append([("  ".join([*cells, last]).rstrip(), "dim" if number == 0 else "")])
     return lines
 

@@ -9,7 +9,7 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from stepwell.core.escapes import CONTROL
+from stepwell.core.escapes import code_of, escaped
 
 __all__ = ["Cell", "Column", "Rows", "fitted", "harmless", "table"]
 
@@ -37,11 +37,9 @@ class Column:
 
 
 def harmless(text: str, ascii_only: bool = False) -> str:
-    """The text without anything that steers a terminal or is not seen: it is shown by its code."""
-    text = text[:SHOWN_MAX]
-    if text.isprintable() and (text.isascii() or not ascii_only):
-        return text
-    return "".join(c if c.isprintable() and (c.isascii() or not ascii_only) else _code(c) for c in text)
+    """The text's beginning, escaped as everywhere; `ascii_only`: and what the screen lacks is shown by its code."""
+    shown = escaped(text[:SHOWN_MAX])
+    return "".join(c if c.isascii() else code_of(c) for c in shown) if ascii_only else shown
 
 
 def fitted(text: str, width: int, right: bool = False, ascii_only: bool = False) -> str:
@@ -113,10 +111,3 @@ def _widths(columns: Sequence[Column], rows: Rows, width: int) -> list[int]:
         widths[place] = min(sizes[place], max(least, left * columns[place].share // shares))
         left -= widths[place]
     return widths
-
-
-def _code(character: str) -> str:
-    code = ord(character)
-    if code in CONTROL:
-        return CONTROL[code]
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CONTROL", "WIDE", "escaped"]
+__all__ = ["CONTROL", "WIDE", "code_of", "escaped"]
 
 WIDE: Final = (0x2028, 0x2029, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Separators of lines and what turns the direction of writing, beyond the controls of Latin 1."""
@@ -18,5 +18,13 @@ CONTROL: Final = {
 
 
 def escaped(text: str) -> str:
-    """The text on one line, with nothing in it that steers."""
-    return text.translate(CONTROL)
+    """The text on one line, with nothing in it that steers or is not seen: that is shown by its code."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else code_of(c) for c in text)
+
+
+def code_of(character: str) -> str:
+    """What stands for a character that is not shown itself."""
+    code = ord(character)
+    if code in CONTROL:
+        return CONTROL[code]
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepwell.cli.session import Session, columns, cut, open_client, plain
+from stepwell.cli.tables import harmless
 from stepwell.core.errors import UsageError
 
 
@@ -101,6 +102,15 @@ def test_a_table_cuts_its_last_column_only() -> None:
     rows = [["ID", "REASON"], ["a-long-id", "one\ntwo " + "x" * 50]]
     assert [plain(line) for line in columns(rows, 30)] == ["ID         REASON", "a-long-id  one\\ntwo xxxxxxxxx…"]
     assert columns([], 30) == []
+
+
+def test_columns_are_as_wide_as_what_is_shown_and_texts_look_as_in_the_live_view() -> None:
+    odd = "a\u200b\n\xad\u3000\ue000\U000e0001é日"
+    rows = [["ID", "FLOW", "STATUS"], [odd, "f\x1b", "ok"], ["b", "f", "ok"]]
+    heading, first, second = [plain(line) for line in columns(rows, 200)]
+    assert first == "a\\u200b\\n\\xad\\u3000\\ue000\\U000e0001é日  f\\x1b  ok"
+    assert heading.index("STATUS") == first.rindex("ok") == second.rindex("ok")
+    assert first.split("  ")[0] == harmless(odd)
 
 
 def test_cutting_says_that_something_is_left_out() -> None:
