@@ -149,7 +149,7 @@ class Client:
             attributes: only those with all of these attributes; values are compared as text.
             since: only those from then on: `"2h ago"`, `"2026-11-29T10:00Z"`, a datetime, or a timedelta ago.
             until: only those up to then.
-            cursor: where the page before ended.
+            cursor: where the page before ended. `since` stays the first page's, though it is worked out from now anew.
 
         Raises UsageError for a status that there is not, a time that is none, or the cursor of another listing.
         """

@@ -99,9 +99,10 @@ def listing(
     return Page(search.found, where, search.looked)
 
 
-def _said(moment: Moment | None) -> str | None:
-    """As it was given: `2h ago` is another moment with each page, but means the first page's."""
-    return None if moment is None else str(moment)
+def _said(moment: Moment | None) -> str | bool:
+    """A text as it was given, for `2h ago` is another moment with each page, but means the first page's. Of any other
+    time only that there was one: who works it out from now has another with each page."""
+    return str(moment) if isinstance(moment, str) else moment is not None
 
 
 def _read(cursor: str, looked_for: Wanted, asked: str) -> Cursor:

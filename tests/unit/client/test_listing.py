@@ -193,6 +193,42 @@ def test_a_cursor_is_of_the_times_that_were_given(world, told, other):
         told(limit=1, cursor=cursor, **{**asked, **other})
 
 
+@pytest.mark.parametrize("kind", ["datetime", "timedelta"])
+def test_times_that_are_worked_out_from_now_for_each_page_anew_are_the_first_pages(world, told, kind):
+    begun = world.run(world.talk.view.recent()) and world.talk.view.time_ms()
+    for n in range(10):
+        make(world, f"e{n}", begun - 60_000 * n)
+
+    first = datetime.fromtimestamp(begun / 1000, UTC)
+
+    def times():
+        """As a handler would say them: other datetimes, or other timedeltas, with each request."""
+        now = datetime.fromtimestamp(world.talk.view.time_ms() / 1000, UTC)
+        longer, shorter = timedelta(minutes=8.5), timedelta(seconds=30)
+        if kind == "datetime":
+            return {"since": now - longer, "until": now - shorter}
+        return {"since": now - (first - longer), "until": now - (first - shorter)}
+
+    page = told(limit=4, **times())
+    world.clock.advance_to(world.clock.monotonic() + 120)
+    rest = told(limit=10, cursor=page.cursor, **times())
+    assert [line["id"] for line in (*page, *rest)] == [f"e{n}" for n in range(1, 9)]
+
+
+@pytest.mark.parametrize("name", ["since", "until"])
+def test_a_cursor_is_of_another_listing_where_a_time_has_come_or_gone_or_become_a_text(world, told, name):
+    now = world.run(world.talk.view.recent()) and world.talk.view.time_ms()
+    for n in range(3):
+        make(world, f"e{n}", now - 10_000)
+    hour = {"since": timedelta(hours=1), "until": timedelta(seconds=1)}[name]
+    with_time = told(limit=1, **{name: hour}).cursor
+    for other in ({}, {name: "5s"}, {name: "2026-01-01T00:00Z"}):
+        with pytest.raises(UsageError, match="another listing"):
+            told(limit=1, cursor=with_time, **other)
+    with pytest.raises(UsageError, match="another listing"):
+        told(limit=1, cursor=told(limit=1).cursor, **{name: hour})
+
+
 def test_times_between_which_nothing_can_be_are_refused(world, told):
     make(world, "e1", 1)
     with pytest.raises(UsageError, match="nothing can be from 1h on and up to 2h: the first is the later one"):
