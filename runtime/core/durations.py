@@ -47,7 +47,7 @@ def seconds(
 
 
 def parsed(text: str, what: str, *, least: float = 0.0, most: float = SECONDS_MAX) -> float:
-    """A text as seconds: `90`, `1.5`, `90s`, `10m`, `1h30m`, `2h ago`.
+    """A text as seconds: `90`, `1.5`, `90s`, `10m`, `1h30m`.
 
     Raises:
         UsageError: it is none, or not from `least` to `most`.
@@ -61,11 +61,10 @@ def parsed(text: str, what: str, *, least: float = 0.0, most: float = SECONDS_MA
 
 
 def span_ms(text: str) -> int | None:
-    """How many milliseconds `2h`, `1h30m ago` or `2 days ago` is; None for another kind of text."""
-    given = text.strip().lower()
-    rest = given.removesuffix("ago").strip()
-    if rest in ("now", ""):
-        return 0 if given == "now" else None
+    """How many milliseconds `2h`, `1h30m` or `2 days` is; None for another kind of text."""
+    rest = text.strip().lower()
+    if not rest:
+        return None
     total, place = 0.0, 0
     while place < len(rest):
         part = _PART.match(rest, place)

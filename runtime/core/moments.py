@@ -38,8 +38,16 @@ def moment_ms(given: Moment, now_ms: int) -> int:
     text = given.strip()
     if _EPOCH_MS.match(text):
         return _within(int(text))
-    ago = span_ms(f"{text}s" if _SECONDS.match(text) else text)
-    return _absolute(given) if ago is None else _within(now_ms - ago)
+    ago = _ago_ms(text)
+    return _absolute(text) if ago is None else _within(now_ms - ago)
+
+
+def _ago_ms(text: str) -> int | None:
+    """How long ago; None where the text is no such time."""
+    if _SECONDS.match(text):
+        return span_ms(f"{text}s")
+    lowered = text.lower()
+    return 0 if lowered == "now" else span_ms(lowered.removesuffix("ago"))
 
 
 def _absolute(text: str) -> int:
