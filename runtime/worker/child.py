@@ -125,11 +125,13 @@ class ShardProcess:
         while not isinstance(order, c.Drain | str):
             order = self._orders.get()
         failed = isinstance(order, str)
-        if isinstance(order, str):
-            self._say(c.Failed("ShardFailed", order))
         left = 0
         try:
-            left = hosted.shard.drain(order.grace if isinstance(order, c.Drain) else 0.0, threading.Event())
+            if isinstance(order, str):
+                self._say(c.Failed("ShardFailed", order))
+                hosted.shard.give_up()
+            else:
+                left = hosted.shard.drain(order.grace, threading.Event())
         finally:
             hosted.shard.stop()
         hosted.telemetry.refresh()

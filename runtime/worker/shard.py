@@ -303,9 +303,21 @@ class RunningShard:
         """Let running steps finish within `grace` seconds (or until `hurry` is set), and begin nothing.
 
         Where other shards live, each partition goes to them as soon as nothing of it runs. Returns how many steps are
-        left in the end.
+        left in the end; their executions are told that it was no fault of theirs.
         """
-        mirror_loop, inbox_loop, _ = self._loops
+        left = self._wind_up(grace, hurry)
+        if self.runner.running:
+            self.runner.cut_short()
+            self._flush(hurry)
+        return left
+
+    def give_up(self) -> None:
+        """A part has failed: begin nothing, wait for no step, and see to it that what steps have brought is written.
+        Bodies that still run are left as a crash leaves them: it is no drain that cuts them short."""
+        self._wind_up(0.0, threading.Event())
+
+    def _wind_up(self, grace: float, hurry: threading.Event) -> int:
+        _, inbox_loop, _ = self._loops
         deadline = self.clock.monotonic() + grace
         heirs = self._leases.has_heirs
         self._leases.leave(hand_over=heirs)
@@ -329,10 +341,7 @@ class RunningShard:
         if left:
             told = "%d steps did not finish in time; they run again later, with the same keys"
             tell(logger, "StepsCutShort", told, left, steps=left)
-        self._flush(mirror_loop, hurry)
-        if self.runner.running:
-            self.runner.cut_short()
-            self._flush(mirror_loop, hurry)
+        self._flush(hurry)
         return left
 
     def _hand_over(self, deadline: float, hurry: threading.Event) -> None:
@@ -379,8 +388,9 @@ class RunningShard:
             lapse = TTL_MS // 1000
             logger.warning("partitions could not be given back (%s); their leases lapse within %d s", error, lapse)
 
-    def _flush(self, mirror_loop: LoopThread, hurry: threading.Event) -> None:
+    def _flush(self, hurry: threading.Event) -> None:
         """Wait until what steps have brought is written: twice idle around a round trip of the scheduler."""
+        mirror_loop = self._loops[0]
         deadline = self.clock.monotonic() + FLUSH_SECONDS
         while mirror_loop.is_alive and not hurry.is_set() and self.clock.monotonic() < deadline:
             before = self.mirror.idle

@@ -28,6 +28,7 @@ class Shard:
 
     def __init__(self) -> None:
         self.drained: list[float] = []
+        self.given_up = False
         self.hurried = threading.Event()
         self.stopped = False
         self.error: Exception | None = None
@@ -37,6 +38,9 @@ class Shard:
         if self.error is not None:
             raise self.error
         return 3
+
+    def give_up(self) -> None:
+        self.given_up = True
 
     def stop(self) -> None:
         self.stopped = True
@@ -193,11 +197,11 @@ def test_flows_that_do_not_load_are_a_refusal(scene: Scene, monkeypatch: pytest.
     assert scene.ends() == 1
 
 
-def test_a_part_that_fails_ends_it_in_good_order(scene: Scene) -> None:
+def test_a_part_that_fails_ends_it_in_good_order_and_that_is_no_drain(scene: Scene) -> None:
     runs(scene).hosted.fail("dispatcher failed: KeyError")
     assert scene.hear(c.Failed) == c.Failed("ShardFailed", "dispatcher failed: KeyError")
     assert scene.ends() == 1
-    assert scene.hosted.shard.drained == [0.0]
+    assert (scene.hosted.shard.given_up, scene.hosted.shard.drained) == (True, [])
     assert scene.hosted.shard.stopped
 
 

@@ -14,11 +14,16 @@ import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from unit.actors.told import WaitingBox
 
 from stepwell import flow, step
 from stepwell.actors.bus import Bus
+from stepwell.actors.messages import GraceOver
+from stepwell.actors.runner import StepOrder
 from stepwell.core.limits import Limits
 from stepwell.core.ownership import Member
+from stepwell.flow.context import StepContext
+from stepwell.flow.operations import StepCall
 from stepwell.flow.registry import Registry
 from stepwell.metrics.instruments import EXECUTIONS_RUNNING_LIMIT, LEASES_HELD, STEPS_LIMIT
 from stepwell.metrics.sheet import Sheet
@@ -185,12 +190,40 @@ def test_a_shard_ends_in_good_order_after_any_part_has_failed(
         getattr(shard._context, broken).tell("nonsense")
     assert stage.failed.wait(HANG_SECONDS)
     assert stage.held == 4
-    shard.drain(0.0, threading.Event())
+    shard.give_up()
     shard.stop()
     assert stage.held == 0
     assert stage.heartbeats == {}
     assert stage.failures[0].startswith(f"{broken} failed: ")
     assert "hunter2" not in "".join(stage.failures)
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_drain_tells_of_bodies_that_it_cuts_short_and_a_failed_part_does_not(stage: Stage, failed: bool) -> None:
+    entered, over = threading.Event(), threading.Event()
+
+    @step(name="held")
+    def held() -> None:
+        entered.set()
+        over.wait(HANG_SECONDS)
+
+    shard = stage.shard
+    shard.start()
+    box = WaitingBox()
+    context = StepContext("e1", "f", "held", "held", 1, "token", "e1:token", 7)
+    lease = shard.holdings.lease(0)
+    assert lease is not None
+    shard.runner.start(StepOrder(0, lease, StepCall(held, (), {}), context), box)  # type: ignore[arg-type]
+    assert entered.wait(HANG_SECONDS)
+    if failed:
+        shard.give_up()
+        assert box.empty
+    else:
+        assert shard.drain(0.0, threading.Event()) == 1
+        assert isinstance(box.next(), GraceOver)
+    over.set()
+    shard.stop()
 
 
 @pytest.mark.threads
