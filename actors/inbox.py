@@ -22,6 +22,7 @@ from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
 from stepwell.core.limits import WAKE_AHEAD_SECONDS
 from stepwell.store.inbox import START, Entry, InboxStore
+from stepwell.store.link import LinkDown
 from stepwell.store.replies import order
 from stepwell.store.troubles import kind_of
 
@@ -127,39 +128,64 @@ class InboxReader:
         fresh: list[int] = []
         while self._changes:
             partition, gained = self._changes.popleft()
-            self._after.pop(partition, None)
+            if self._after.pop(partition, None) is not None:
+                self._recount = True
             self._known_until.pop(partition, None)
-            self._recount = True
             fresh = [each for each in fresh if each != partition]
             if gained:
                 fresh.append(partition)
         return fresh
 
     def _take_over(self, partitions: list[int]) -> None:
-        """Doorbells first, so that what is queued is known as such; then what is unfinished and due."""
+        """Doorbells first, so that what is queued is known as such; then what is unfinished and due. Partitions whose
+        master is away are put back, and hold up no other."""
         self.dispatcher.tell(Recovering(True))
         leases = {partition: self._holdings.lease(partition) or "" for partition in partitions}
+        left = partitions
         try:
             starts = dict.fromkeys(partitions, START)
             while self._read(starts, None):
                 pass
-            for start in range(0, len(partitions), PARTITIONS_AT_ONCE):
-                self._recover(partitions[start : start + PARTITIONS_AT_ONCE])
-            for partition in partitions:
-                self.dispatcher.tell(Listed(partition, leases[partition]))
-            self._after.update(starts)
-        except StoreError:
-            self._put_back(partitions)
-            if self._after:  # which may be read while these can't: in a cluster their master may be away
-                self._take_over_at = self._clock.monotonic() + TAKE_OVER_SECONDS
-            raise
+            away = [partition for partition in partitions if partition in self._store.away]
+            left = [partition for partition in partitions if partition not in away] + away
+            while len(left) > len(away):
+                chunk = left[: min(PARTITIONS_AT_ONCE, len(left) - len(away))]
+                self._recover(chunk)
+                for partition in chunk:
+                    self.dispatcher.tell(Listed(partition, leases[partition]))
+                    self._after[partition] = starts[partition]
+                left = left[len(chunk) :]
+                self._recount = True
+                self._sweep_due = self._clock.monotonic() + SWEEP_SECONDS
+            if away:
+                self._try_later(away)
+                self._tell_late(away, "their master is away", "cluster")
+        except StoreError as error:
+            self._try_later(left[PARTITIONS_AT_ONCE:] + left[:PARTITIONS_AT_ONCE])  # whoever failed comes last
+            if not self._after or (isinstance(error, LinkDown) and not self._store.clustered):
+                raise  # the connection is that of all others, too: they are read again from the beginning
+            self._tell_late(left, str(error), kind_of(error))
         finally:
             self.dispatcher.tell(Recovering(False))
-        self._sweep_due = self._clock.monotonic() + SWEEP_SECONDS
+
+    def _try_later(self, gained: list[int]) -> None:
+        """What is read already need not wait for them: in a cluster their master may be away."""
+        self._put_back(gained)
+        if self._after:
+            self._take_over_at = self._clock.monotonic() + TAKE_OVER_SECONDS
+
+    def _tell_late(self, partitions: list[int], why: str, kind: str) -> None:
+        """Partitions can't be taken over yet, while others are read: it is logged once."""
+        self._observer(store_events.StoreTrouble("inbox", kind, why))
+        if not self._warned:
+            told = "partitions that can't be taken over yet: %d (%s); trying again"
+            note(logger, store_events.StoreTrouble, told, len(partitions), why, part="inbox", kind=kind)
+            self._on_trouble()
+        self._warned = True
 
     def _put_back(self, gained: list[int]) -> None:
-        """Before what Leases has found out meanwhile: some may be lost again."""
-        self._changes.extendleft((partition, True) for partition in gained)
+        """In this order, before what Leases has found out meanwhile: some may be lost again."""
+        self._changes.extendleft((partition, True) for partition in reversed(gained))
 
     def _recover(self, partitions: list[int]) -> None:
         """What is due now or in a moment. What is parked is looked at too: it may have waited for a flow that is known

@@ -75,6 +75,11 @@ class InboxStore:
         return self._entries(self._scattered.answers(self._link.call_each(commands)))
 
     @property
+    def clustered(self) -> bool:
+        """Whether partitions are at several servers, of which one may be away."""
+        return self._link.clustered
+
+    @property
     def unreadable(self) -> Mapping[int, str]:
         """Partitions whose inbox is a stranger's key, with what the server says of it; as of the last `read`."""
         return self._scattered.broken
