@@ -32,6 +32,7 @@ flow does not swallow it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 __all__ = [
@@ -202,10 +203,10 @@ class SignalTimeout(StepwellError, TimeoutError):
 
 
 class RetryAfter(StepwellError):
-    """Raised by a step: this attempt failed, try again but not before `seconds` have passed."""
+    """Raised by a step: this attempt failed, try again but not before `seconds` (or a timedelta) have passed."""
 
-    def __init__(self, seconds: float, message: str = "asked to retry later") -> None:
-        self.seconds = float(seconds)
+    def __init__(self, seconds: float | timedelta, message: str = "asked to retry later") -> None:
+        self.seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
         self.message = message
         super().__init__(message)
 

@@ -55,7 +55,8 @@ class Retry:
                 f" got {self.max_attempts!r}"
             )
         for name in _DURATIONS:
-            seconds(getattr(self, name), f"Retry {name}", error=DefinitionError)
+            given = seconds(getattr(self, name), f"Retry {name}", error=DefinitionError)
+            object.__setattr__(self, name, given)  # frozen
         for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:

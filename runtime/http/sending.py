@@ -72,9 +72,9 @@ async def send(
         HttpRefused: any other status, or a request that can't be sent: final.
         PayloadError: the body of a good answer is over `max_bytes`, or `json` can't be encoded: final.
     """
-    seconds(timeout, "the timeout of a request", above=True, error=HttpRefused)
+    limit = seconds(timeout, "the timeout of a request", above=True, error=HttpRefused)
     built, auth, what = _build(method, url, headers, params, json, form, content)
-    answer, body, whole = await _exchange(built, auth, what, timeout, follow_redirects, accept, max_bytes)
+    answer, body, whole = await _exchange(built, auth, what, limit, follow_redirects, accept, max_bytes)
     response = response_of(answer.status_code, answer.headers, body)
     failure = problem(what, response, accept, clock)
     if failure is not None:

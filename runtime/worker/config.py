@@ -69,8 +69,9 @@ class WorkerConfig:
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise UsageError(f"expected {name} to be a whole number >= {least}, got {value!r}")
-        seconds(self.grace, "grace", most=GRACE_MOST)
-        seconds(self.passivate_after, "passivate_after", least=PASSIVATE_LEAST)
+        passivate_after = seconds(self.passivate_after, "passivate_after", least=PASSIVATE_LEAST)
+        object.__setattr__(self, "grace", seconds(self.grace, "grace", most=GRACE_MOST))  # frozen
+        object.__setattr__(self, "passivate_after", passivate_after)
         if self.otel:
             wanted(self.otel)
         port = self.metrics_port

@@ -16,7 +16,9 @@ from typing import Self
 from stepwell.actors.bus import Subscriber
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.client.address import promised, resolve
+from stepwell.core.durations import seconds
 from stepwell.core.errors import DefinitionError
+from stepwell.core.limits import GRACE_MOST
 from stepwell.core.partition import DEFAULT_PARTITIONS
 from stepwell.core.redact import redact
 from stepwell.flow.definitions import FlowLike
@@ -130,12 +132,16 @@ class Worker:
         return self
 
     def stop(self, grace: float | None = None) -> None:
-        """Drain (at most `grace` seconds, the configured ones by default) and end. Safe to call twice."""
+        """Drain (at most `grace` seconds, the configured ones by default) and end. Safe to call twice.
+
+        Raises UsageError, and goes on running, where `grace` is no number of seconds up to a day.
+        """
+        patience = self.config.grace if grace is None else seconds(grace, "grace", most=GRACE_MOST)
         shard, self._shard = self._shard, None
         try:
             if shard is not None:
                 try:
-                    self.cut_short = shard.drain(self.config.grace if grace is None else grace, self._hurry)
+                    self.cut_short = shard.drain(patience, self._hurry)
                 finally:
                     shard.stop()
         finally:

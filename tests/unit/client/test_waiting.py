@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from stepwell.client.moves import Ask, Hear, Listen
@@ -216,3 +218,19 @@ def test_a_timeout_is_a_number_of_seconds(world, timeout):
     world.start()
     with pytest.raises(UsageError, match="timeout"):
         result(world, timeout=timeout)
+
+
+@pytest.mark.parametrize("name", ["result", "retry", "cancel", "signal"])
+def test_a_timedelta_is_as_long_a_timeout_as_its_seconds(world, name):
+    world.start()
+    ends = []
+    for given in (timedelta(seconds=0.5), 0.5):  # shorter than what is waited where no worker lives
+        begun = world.clock.monotonic()
+        arguments = ("e1", "go", None, given) if name == "signal" else ("e1", given)
+        try:
+            said = repr(world.run(getattr(world.talk, name)(*arguments)))
+        except TimeoutError as error:
+            said = str(error)
+        ends.append((said, world.clock.monotonic() - begun))
+    assert ends[0] == ends[1]
+    assert ends[0][1] == 0.5

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Retry, days, flow, hours, minutes, sleep, step, wait_for
+from stepwell import Retry, RetryAfter, days, flow, hours, minutes, sleep, step, wait_for
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.client.address import Address
 from stepwell.client.talk import Talk
@@ -18,6 +18,7 @@ from stepwell.core.errors import DefinitionError, StepwellError, UsageError
 from stepwell.http import send
 from stepwell.testing import LocalRun
 from stepwell.worker.config import WorkerConfig
+from stepwell.worker.worker import Worker
 
 ODD = [
     float("nan"),
@@ -167,3 +168,81 @@ def test_a_clock_may_be_set_back_but_not_to_nowhere() -> None:
     for given in (float("nan"), float("-inf"), 10**400):
         with pytest.raises(UsageError, match="to be a number of seconds"):
             run.advance(given)
+
+
+@flow
+async def patient() -> None:
+    await wait_for("go")
+
+
+def _signalled_at(given: Any) -> int:
+    run = LocalRun(patient)
+    run.signal_later(given, "go")
+    return run.run().now_ms
+
+
+def _advanced_to(given: Any) -> int:
+    run = LocalRun(patient)
+    run.advance(given)
+    return run.now_ms
+
+
+def _waits_for(given: Any) -> object:
+    operation: Any = wait_for("go", timeout=given)
+    return operation.seconds
+
+
+def _config(**given: Any) -> tuple[object, ...]:
+    config = WorkerConfig(Address(url="redis://x"), **given)
+    return config.grace, config.passivate_after, config.limits
+
+
+def _drained_for(given: Any) -> list[object]:
+    drained: list[object] = []
+
+    class Shard:
+        def drain(self, grace: object, _hurry: object) -> int:
+            drained.append(grace)
+            return 0
+
+        def stop(self) -> None: ...
+
+    worker = Worker(patient, redis="redis://x")
+    worker.__dict__["_shard"] = Shard()
+    worker.stop(given)
+    return drained
+
+
+TAKEN: dict[str, Callable[[Any], object]] = {
+    "Client.events": lambda given: vars(_talk().events("e1", given, True, False))["_since"],
+    "step(timeout)": lambda given: step(timeout=given)(len).timeout,
+    "Retry(base)": lambda given: Retry(base=given, cap=1e6).schedule("t"),
+    "Retry(cap)": lambda given: Retry(cap=given).schedule("t"),
+    "Retry(retry_after_max)": lambda given: Retry(retry_after_max=given).delay("t", 1, retry_after=1e6),
+    "RetryAfter": lambda given: RetryAfter(given).seconds,
+    "sleep": lambda given: repr(sleep(given)),
+    "wait_for(timeout)": _waits_for,
+    "LocalRun.signal_later": _signalled_at,
+    "LocalRun.advance": _advanced_to,
+    "WorkerConfig(grace)": lambda given: _config(grace=given),
+    "WorkerConfig(passivate_after)": lambda given: _config(passivate_after=given),
+    "Worker.stop": _drained_for,
+}
+TAKEN_ELSEWHERE = {"Client.result", "Client.retry", "Client.cancel", "Client.signal", "http.send(timeout)"}
+IN_UNITS = {"sleep(minutes)", "sleep(hours)", "sleep(days)", "minutes", "hours", "days"}
+
+
+@pytest.mark.parametrize("given", [timedelta(seconds=12.5), timedelta(minutes=20)], ids=str)
+@pytest.mark.parametrize("place", TAKEN)
+def test_a_timedelta_is_what_its_seconds_are(place: str, given: timedelta) -> None:
+    assert TAKEN[place](given) == TAKEN[place](given.total_seconds())
+
+
+def test_where_units_are_counted_a_timedelta_is_itself() -> None:
+    given: Any = timedelta(minutes=20)
+    for place in IN_UNITS:
+        assert repr(PLACES[place](given)) in ("1200.0", "sleep(1200)"), place
+
+
+def test_every_place_that_takes_a_duration_is_tried_with_a_timedelta() -> None:
+    assert set(PLACES) <= set(TAKEN) | TAKEN_ELSEWHERE | IN_UNITS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -16,7 +17,7 @@ import stepwell.http
 from stepwell import Retry, flow
 from stepwell.core.errors import ExecutionFailed
 from stepwell.flow.context import StepContext, running_step
-from stepwell.http import HttpRefused, connections, send
+from stepwell.http import HttpError, HttpRefused, connections, send
 from stepwell.http.connections import IDLE_MAX, IDLE_SECONDS, Connections
 from stepwell.testing import local_execution, run_local
 
@@ -282,3 +283,14 @@ def test_with_options_gives_a_step_of_its_own(receiver: Any) -> None:
     with pytest.raises(ExecutionFailed, match="answered 500"):
         run_local(pay)
     assert len(receiver.requests) == 2
+
+
+def test_a_timedelta_is_as_long_a_timeout_as_its_seconds(receiver: Any) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        assert request.extensions["timeout"]["read"] == 12.5
+        raise httpx.ReadTimeout("")
+
+    receiver.handler = handler
+    for given in (timedelta(seconds=12.5), 12.5):
+        with pytest.raises(HttpError, match=r"was not answered within 12\.5 s"):
+            asyncio.run(send("GET", URL, timeout=given))
