@@ -94,6 +94,28 @@ def test_a_foreign_key_that_is_listed_is_looked_at_by_sweeps_only(make_world: Ma
     world.run(lambda: world.ended("odd"), limit=10)
 
 
+def test_a_letter_that_can_t_be_buried_is_logged_once_with_the_key_that_is_in_its_way(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_world(job, audited=False, partitions=1)
+    world.client.set(world.keys.dead(0), "x")
+    world.shard()
+    for _ in range(2):
+        world.send("explode", "e1")
+    world.run_for(30)
+    [line] = [each for each in caplog.records if "can't be buried" in each.getMessage()]
+    assert line.levelname == "ERROR"
+    assert f"{world.keys.dead(0)!r} in Redis is a string" in line.getMessage()
+    assert "rename or delete it" in line.getMessage()
+    world.client.delete(world.keys.dead(0))
+    world.run(lambda: len(world.dead_letters()) == 2 and world.inbox() == [], limit=30)
+    world.client.rename(world.keys.dead(0), "elsewhere")
+    world.client.set(world.keys.dead(0), "x")
+    world.send("explode", "e1")
+    world.run_for(30)
+    assert caplog.text.count("can't be buried") == 2, "it was mended in between"
+
+
 def test_rows_that_can_t_be_read_for_long_hold_no_slot_and_lose_nothing(make_world: MakeWorld) -> None:
     world = make_world(job, partitions=1)
     shard = world.shard(max_running=1)
