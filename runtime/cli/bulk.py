@@ -1,9 +1,10 @@
-"""Doing one thing to many: how far it is while it lasts, one line when it is over, and what was refused and why."""
+"""Doing one thing to many: how far it is while it lasts, and when it is over, what was refused and why."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -20,6 +21,8 @@ __all__ = ["Tally", "do_all", "each_in_turn", "progress"]
 AT_ONCE: Final = 8
 """So many are under way at a time: each waits for its answer."""
 REASONS_MAX: Final = 5
+NAMES_MAX: Final = 3
+"""So many are named for each reason; `--json` has all."""
 
 
 @dataclass
@@ -37,19 +40,23 @@ class Tally:
         return len(self.done) + len(self.waiting) + len(self.refused)
 
     def summary(self, thing: str, done: str) -> str:
-        """One line: `retried 797 of 812 executions; 15 refused: it has ended (completed)`."""
+        """A line of how many, and one for each reason: `15 refused (a, b, c, ...): it has ended (completed)`."""
         things = thing if self.total == 1 else f"{thing}s"
         whole = len(self.done) == self.total
-        parts = [
-            f"{done} {self.total:,} {things}" if whole else f"{done} {len(self.done):,} of {self.total:,} {things}"
-        ]
-        for word, those in (("not applied yet", self.waiting), ("refused", self.refused)):
-            reasons = Counter(_plain(reason, name) for name, reason in those.items()).most_common()
-            parts += [f"{count:,} {word}: {reason}" for reason, count in reasons[:REASONS_MAX]]
-            others = sum(count for _, count in reasons[REASONS_MAX:])
-            parts += [f"{others:,} {word} for other reasons"] if others else []
+        head = f"{done} {self.total:,} {things}" if whole else f"{done} {len(self.done):,} of {self.total:,} {things}"
         left = self.total - self.touched
-        return "; ".join([*parts, *([f"{left:,} not touched"] if left else [])])
+        lines = [f"{head}; {left:,} not touched" if left else head]
+        for word, those in (("not applied yet", self.waiting), ("refused", self.refused)):
+            reasons: defaultdict[str, list[str]] = defaultdict(list)
+            for name, reason in those.items():
+                reasons[_plain(reason, name)].append(name)
+            told = sorted(reasons.items(), key=lambda each: (-len(each[1]), each[0]))
+            lines += [
+                f"{len(names):,} {word} ({_some(sorted(names))}): {reason}" for reason, names in told[:REASONS_MAX]
+            ]
+            others = sum(len(names) for _, names in told[REASONS_MAX:])
+            lines += [f"{others:,} {word} for other reasons"] if others else []
+        return "\n".join(lines)
 
     def shown(self) -> dict[str, object]:
         """The same for `--json`."""
@@ -152,6 +159,11 @@ def _note(tally: Tally, thing: str, result: Callable[[], str]) -> None:
 
 
 def _plain(reason: str, thing: str) -> str:
-    """The reason without what names this one, so that equal ones are counted together."""
+    """The reason without what names this one, so that equal ones are told together; the line names them."""
     _, refused, why = reason.partition(f"{thing} refused: ")
-    return (why if refused else reason).replace(thing, "ID")
+    named = rf"(?<![\w-])['\"]?{re.escape(thing)}['\"]?(?![\w-])"
+    return re.sub(named, "it", re.sub(rf"\bno ([a-z ]+?) {named}", r"no such \1", why if refused else reason))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:NAMES_MAX], *(["..."] if len(names) > NAMES_MAX else [])])

@@ -281,7 +281,7 @@ def test_after_an_outage_all_that_failed_is_retried_with_the_same_keys(alone: Sh
             client.result(ids[-1], HANG_SECONDS)
     done = alone("retry", *ids[:3])
     assert (done.code, done.err) == (1, "")
-    assert done.out.startswith("retried 0 of 3 executions; 3 refused: ")
+    assert done.out.startswith("retried 0 of 3 executions\n3 refused (M0, M1, M2): ")
     assert end(worker) == 0, alone.log
 
 

@@ -156,7 +156,7 @@ def test_where_one_of_several_letters_is_not_there_the_others_are_done(run: Any)
     client.gone.add("7:2-0")
     code, out, err = run(client, "drop", "7:1-0", "7:2-0", "7:3-0")
     assert (code, err) == (1, "")
-    assert out == "dropped 2 of 3 dead letters; 1 refused: there is no dead letter ID (any more)\n"
+    assert out == "dropped 2 of 3 dead letters\n1 refused (7:2-0): there is no such dead letter (any more)\n"
     assert client.asked == [("drop", "7:1-0"), ("drop", "7:3-0")]
 
 

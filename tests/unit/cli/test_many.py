@@ -152,22 +152,26 @@ def test_refusals_are_counted_by_their_reasons(run: Run) -> None:
     client = FakeClient()
     for name in ("e1", "e4"):
         client.refuses[name] = CommandRefused(f"retry of {name} refused: it has ended (completed)")
-    client.refuses["e2"] = UnknownExecution("there is no execution e2")
+    client.refuses["e2"] = UnknownExecution("there is no execution 'e2' in this namespace")
     code, out, err = run(client, "retry", "e1", "e2", "e3", "e4")
     assert (code, err) == (1, "")
     assert out == (
-        "retried 1 of 4 executions; 2 refused: it has ended (completed); 1 refused: there is no execution ID\n"
+        "retried 1 of 4 executions\n"
+        "2 refused (e1, e4): it has ended (completed)\n"
+        "1 refused (e2): there is no such execution in this namespace\n"
     )
     shown = json.loads(run(client, "retry", "e1", "e2", "e3", "e4", "--json")[1])
     assert (shown["total"], shown["done"], shown["waiting"]) == (4, ["e3"], [])
-    assert {"id": "e2", "reason": "there is no execution e2"} in shown["refused"]
+    assert {"id": "e2", "reason": "there is no execution 'e2' in this namespace"} in shown["refused"]
 
 
 def test_without_a_worker_nobody_is_waited_for(run: Run) -> None:
     client = FakeClient(living=False)
     code, out, err = run(client, "retry", "e1", "e2")
     assert (code, {timeout for _, timeout in client.sent}) == (0, {0.0})
-    assert out == ("retried 0 of 2 executions; 2 not applied yet: no worker is running; the retry waits in the inbox\n")
+    assert out == (
+        "retried 0 of 2 executions\n2 not applied yet (e1, e2): no worker is running; the retry waits in the inbox\n"
+    )
     assert "no worker is running: start one with" in err
 
 
@@ -267,7 +271,18 @@ def test_progress_is_for_people_only(monkeypatch: pytest.MonkeyPatch, tty: bool,
 
 def test_of_many_reasons_the_most_frequent_are_told() -> None:
     tally = Tally(20, refused={f"e{n}": f"reason {n % 7}" for n in range(20)})
-    said = tally.summary("execution", "retried")
-    assert said.startswith("retried 0 of 20 executions; 3 refused: reason 0; ")
-    assert said.count("refused: ") == REASONS_MAX
-    assert said.endswith("; 5 refused for other reasons")
+    first, *lines, last = tally.summary("execution", "retried").splitlines()
+    assert (first, lines[0]) == ("retried 0 of 20 executions", "3 refused (e0, e14, e7): reason 0")
+    assert len(lines) == REASONS_MAX
+    assert last == "5 refused for other reasons"
+
+
+def test_of_many_with_one_reason_some_are_named() -> None:
+    tally = Tally(9, refused={f"e{n}": f"e{n} refused: it runs" for n in range(9)})
+    assert tally.summary("execution", "retried").splitlines()[1] == "9 refused (e0, e1, e2, ...): it runs"
+
+
+def test_an_id_that_is_a_word_of_the_reason_spoils_it_not() -> None:
+    tally = Tally(1, refused={"e": "there is no execution 'e' in this namespace: check the id and the server"})
+    said = tally.summary("execution", "retried").splitlines()[1]
+    assert said == "1 refused (e): there is no such execution in this namespace: check the id and the server"
