@@ -35,6 +35,8 @@ _STATUS_STYLES: Final = {
     **dict.fromkeys(("error", "failed", "parked"), "bad"),
     **dict.fromkeys(("running", "waiting", "backoff", "ready", "queued"), "busy"),
 }
+_SLACK_MS: Final = 100  # the time line may be moved by less than this, unnoted, while a timer counts
+_DRIFT: Final = 1_000  # and hosts' clocks differ by less than one part in this many
 _UNITS: Final = (("d", 86_400_000, "h", 3_600_000), ("h", 3_600_000, "min", 60_000), ("min", 60_000, "s", 1_000))
 
 
@@ -212,13 +214,19 @@ def _step_row(view: Shown, step: Shown, now: int, axis_end: int, room: int) -> R
 
 
 def _ended_early(attempts: Sequence[Shown], running: bool, now: int) -> int | None:
-    """When a `retry` ended the backoff after the first of two attempts; None where its timer did, never early."""
+    """When a `retry` ended the backoff after the first of two attempts; None where its timer did.
+
+    The row doesn't tell which, and by the shared time line a timer may end a little early: only what is clearly early
+    was a retry.
+    """
     attempt, *following = attempts
     due = attempt["due_at"]
     began: int | None = now if running and not following else None
     for later in following:
         began = later["started_at"] if later["n"] == attempt["n"] + 1 else None
-    return None if due is None or began is None or began >= due else began
+    if due is None or began is None:
+        return None
+    return began if due - began > max(_SLACK_MS, (due - attempt["ended_at"]) // _DRIFT) else None
 
 
 def _attempt_line(created: int | None, attempt: Shown, began: int, now: int, early: int | None, room: int) -> Line:

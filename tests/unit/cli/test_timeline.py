@@ -327,6 +327,20 @@ def test_a_backoff_that_a_retry_ended_shows_how_long_it_was() -> None:
     assert "next after 1.000 s: HttpError" in drawn(on_time, 9000)
 
 
+@pytest.mark.parametrize(
+    ("due", "began", "by_hand"),
+    [(1_100, 1_096, False), (1_100, 1_000, False), (1_100, 999, True), (3_600_100, 3_596_600, False)],
+)
+def test_what_begins_a_little_early_since_the_clock_was_moved_was_not_retried(
+    due: int, began: int, by_hand: bool
+) -> None:
+    tries = [attempt(1, 0, 100, "503", due), attempt(2, began, began + 50)]
+    ended = drawn(view(status="completed", steps=[step("charge", "completed", 0, *tries)]), due + 100)
+    assert ("(by retry)" in ended) == by_hand
+    running = view(steps=[step("charge", "running", 0, tries[0])], open={"charge": opened("running", 2)})
+    assert ("(by retry)" in drawn(running, began)) == by_hand
+
+
 def test_an_attempt_that_a_retry_began_and_that_runs_is_told() -> None:
     charge = step("charge", "running", 0, attempt(1, 0, 100, "503", 60_100))
     text = drawn(view(steps=[charge], open={"charge": opened("running", 2)}), 5000)
