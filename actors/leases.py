@@ -456,17 +456,17 @@ def _tell_of(
     holder: str | None = None,
 ) -> None:
     """One line, however many partitions."""
-    count, which = len(partitions), ranges(partitions)
+    count = len(partitions)
     note(
         logger,
         kind,
-        "%s %d partitions: %s",
+        "%s %d partition%s",
         what,
         count,
-        which,
+        "" if count == 1 else "s",
         level=level,
         partitions=count,
-        which=which,
+        which=ranges(partitions),
         reason=reason,
         cause=cause,
         holder=holder,

@@ -59,7 +59,16 @@ def _explained(alert: str) -> str:
         close = difflib.get_close_matches(alert, pages, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]}?" if close else "`stepwell alerts` prints them all"
         raise UsageError(f"there is no alert {alert!r}: {hint}")
-    return named
+    return _plain(named)
+
+
+def _plain(page: str) -> str:
+    """Without the marks of Markdown: panels, which the page has in italics, in quotes, links as their texts. Commands
+    stay in backticks."""
+    page = page.removeprefix("## ")
+    page = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", page)
+    page = re.sub(r"\*(page|ticket)\.\*", r"\1.", page)
+    return re.sub(r"\*([^*]+)\*", r'"\1"', page)
 
 
 def _shipped(file: str) -> str:

@@ -58,7 +58,7 @@ class ShardLog:
                 self._say(event, f"{told}: they are taken care of now", fields)
             case e.DeadLettered():
                 told = f"dead letter: {event.reason}; to do: stepwell dead list"
-                self._say(event, told, {"detail": event.reason}, ("reason", event.kind))
+                self._say(event, told, {}, ("reason", event.kind))
             case e.StepOverran():
                 self._overran(event)
             case e.GuaranteeSeen():

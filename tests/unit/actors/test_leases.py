@@ -109,8 +109,19 @@ def test_partitions_that_another_one_has_now_are_one_line(stage: Stage, caplog: 
     stage.store.lost = {0, 1, 2}
     caplog.clear()
     stage.leases.round()
-    told = [(line.levelname, line.getMessage()) for line in caplog.records]
-    assert told == [("WARNING", "other holds what is not ours any more: 3 partitions: 0-2")]
+    [line] = caplog.records
+    assert (line.levelname, line.getMessage()) == ("WARNING", "other holds what is not ours any more: 3 partitions")
+    assert line.__dict__["fields"]["which"] == "0-2"
+
+
+def test_one_partition_is_told_as_one(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    stage.leases.round()
+    stage.store.lost = {1}
+    caplog.clear()
+    stage.leases.round()
+    [line] = caplog.records
+    assert line.getMessage() == "other holds what is not ours any more: 1 partition"
+    assert line.__dict__["fields"]["which"] == "1"
 
 
 def test_leases_that_lapsed_are_one_line_and_no_fenced_writes(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
@@ -119,9 +130,9 @@ def test_leases_that_lapsed_are_one_line_and_no_fenced_writes(stage: Stage, capl
     stage.store.lapsed = {0, 2}
     caplog.clear()
     stage.leases.round()
-    assert [line.getMessage() for line in caplog.records] == [
-        "leases had lapsed or were lost, nobody else had taken them: ours again in 2 partitions: 0, 2"
-    ]
+    [line] = caplog.records
+    assert line.getMessage() == "leases had lapsed or were lost, nobody else had taken them: ours again in 2 partitions"
+    assert line.__dict__["fields"]["which"] == "0, 2"
     assert stage.checked == [(0, stage.holdings.lease(0)), (2, stage.holdings.lease(2))]
     assert [e for e in stage.events if not isinstance(e, PartitionGained)] == []
 

@@ -76,7 +76,7 @@ def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> N
         {"execution": "order-7", "event": "Healed"},
         {"partition": 3, "event": "Fenced"},
         {"entries": 2, "executions": 1, "event": "SweepFound"},
-        {"detail": "it has no type", "reason": "malformed", "event": "DeadLettered"},
+        {"reason": "malformed", "event": "DeadLettered"},
         {"execution": "order-7", "kind": "command", "event": "DuplicateSuppressed"},
         {
             "execution": "order-7",
