@@ -155,12 +155,11 @@ def _all(client: Client, status: str, of: Filter) -> Iterator[tuple[int, str]]:
             return
 
 
-def agree(own: Session, verb: str, choice: Choice, count: int, yes: bool) -> bool:
-    """Whether it may be done to so many: they were named, or a person says so. Raises UsageError where none can be
-    asked."""
-    if choice.ids or yes or not count:
+def agree(own: Session, what: str, count: int, yes: bool) -> bool:
+    """Whether `what` may be done to so many that nobody named: there are none, or a person says so. Raises UsageError
+    where none can be asked."""
+    if yes or not count:
         return True
-    what = f"{verb} {count:,} {'execution' if count == 1 else 'executions'} {choice.words}"
     if own.json or not sys.stdin.isatty() or not sys.stderr.isatty():
         raise UsageError(f"this would {what}: give --yes to do it, or --dry-run to see them")
     return typer.confirm(f"{what}?", err=True)

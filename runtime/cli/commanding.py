@@ -39,7 +39,8 @@ def command(own: Session, client: Client, verb: Verb, choice: Choice, *, yes: bo
         return
     if not ids:
         own.remark(f"there is no execution {choice.words}")
-    if not agree(own, verb, choice, len(ids), yes):
+    what = f"{verb} {len(ids):,} {'execution' if len(ids) == 1 else 'executions'} {choice.words}"
+    if not (choice.ids or agree(own, what, len(ids), yes)):
         own.remark("nothing was done")
         return
     working = bool(client.workers())

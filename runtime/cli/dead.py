@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepwell.cli.bulk import Tally, each_in_turn
-from stepwell.cli.choosing import DryRun
+from stepwell.cli.choosing import Agreed, DryRun, agree
 from stepwell.cli.commanding import SOME_REFUSED
 from stepwell.cli.looking import Limit
 from stepwell.cli.session import (
@@ -125,6 +126,7 @@ def replay(
     every: All = False,
     reason: Reason = None,
     partition: Partition = None,
+    yes: Agreed = False,
     dry_run: DryRun = False,
     redis: Redis = None,
     data: Data = None,
@@ -137,9 +139,8 @@ def replay(
     if dry_run:
         _tell_chosen(session(context), redis, data, namespace, chosen, "replayed")
         return
-    _each(
-        session(context), redis, data, namespace, chosen, "replaying", "replayed", lambda client: client.replay_letter
-    )
+    with open_client(redis, data, namespace) as client:
+        _each(session(context), client, chosen, _Verb("replay", "replaying", "replayed", client.replay_letter), yes)
 
 
 def drop(
@@ -148,6 +149,7 @@ def drop(
     every: All = False,
     reason: Reason = None,
     partition: Partition = None,
+    yes: Agreed = False,
     dry_run: DryRun = False,
     redis: Redis = None,
     data: Data = None,
@@ -160,7 +162,21 @@ def drop(
     if dry_run:
         _tell_chosen(session(context), redis, data, namespace, chosen, "dropped")
         return
-    _each(session(context), redis, data, namespace, chosen, "dropping", "dropped", lambda client: client.drop_letter)
+    with open_client(redis, data, namespace) as client:
+        _each(
+            session(context), client, chosen, _Verb("drop", "dropping", "dropped", client.drop_letter, " for good"), yes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Verb:
+    """What is done to a letter, and how that is called."""
+
+    name: str
+    doing: str
+    done: str
+    act: Callable[[str], None]
+    how: str = ""
 
 
 class _Choice:
@@ -175,6 +191,13 @@ class _Choice:
         self._ids = ids
         self._reason = reason
         self._partition = partition
+
+    @property
+    def words(self) -> str:
+        """What they have in common, for people; begins with a space."""
+        of = "" if self._partition is None else f" of {'partition ' if self._partition.isdigit() else 'the '}"
+        words = "" if self._reason is None else f" with {self._reason!r} in their reason or kind"
+        return f"{of}{self._partition or ''}{words}"
 
     def find(self, client: Client) -> list[str]:
         """Their ids; the oldest first where all are taken: an order that was meant is kept."""
@@ -199,43 +222,36 @@ def _tell_chosen(
     own.remark(f"{len(ids):,} {'dead letter' if len(ids) == 1 else 'dead letters'} would be {done}")
 
 
-def _each(
-    own: Session,
-    redis: str | None,
-    data: Path | None,
-    namespace: str,
-    chosen: _Choice,
-    doing: str,
-    done: str,
-    act: Callable[[Client], Callable[[str], None]],
-) -> None:
+def _each(own: Session, client: Client, chosen: _Choice, verb: _Verb, yes: bool) -> None:
     gone: set[str] = set()
 
     def told(tally: Tally) -> str:
-        return tally.summary("dead letter", done)
+        return tally.summary("dead letter", verb.done)
 
-    with open_client(redis, data, namespace) as client:
-        ids = chosen.find(client)
-        do = act(client)
-        if len(ids) == 1 and not chosen.every:
-            do(ids[0])
-            own.answer_json({done: ids}) if own.json else own.answer(f"{done} {ids[0]}")
-            return
+    ids = chosen.find(client)
+    if len(ids) == 1 and not chosen.every:
+        verb.act(ids[0])
+        own.answer_json({verb.done: ids}) if own.json else own.answer(f"{verb.done} {ids[0]}")
+        return
+    what = f"{verb.name} {len(ids):,} {'dead letter' if len(ids) == 1 else 'dead letters'}{chosen.words}{verb.how}"
+    if chosen.every and not agree(own, what, len(ids), yes):
+        own.remark("nothing was done")
+        return
 
-        def each(letter_id: str) -> str:
-            try:
-                do(letter_id)
-            except UnknownLetter:
-                if not chosen.every:
-                    raise
-                gone.add(letter_id)  # somebody else was faster
-            return ""
+    def each(letter_id: str) -> str:
+        try:
+            verb.act(letter_id)
+        except UnknownLetter:
+            if not chosen.every:
+                raise
+            gone.add(letter_id)  # somebody else was faster
+        return ""
 
-        tally = each_in_turn(own, doing, ids, each, told)
+    tally = each_in_turn(own, verb.doing, ids, each, told)
     tally.done = [letter_id for letter_id in tally.done if letter_id not in gone]
     tally.total -= len(gone)
     if own.json:
-        own.answer_json({done: tally.done, "refused": tally.shown()["refused"]})
+        own.answer_json({verb.done: tally.done, "refused": tally.shown()["refused"]})
     else:
         own.answer(told(tally))
     if tally.refused:

@@ -38,8 +38,8 @@ COMMANDS = [
     "signal e1 word",
     "dead list",
     "dead show 0:1-1",
-    "dead replay --all",
-    "dead drop --all",
+    "dead replay --all --yes",
+    "dead drop --all --yes",
 ]
 SHARED = ["meta", "workers", "shards", "vitals", "ingress"]
 LISTS = ["live", "by:queued", "by:waiting", "by:error", "flow:course", "attr:customer=c7", "error:ValueError"]

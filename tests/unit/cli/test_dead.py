@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.cli import dead
+from stepwell.cli import choosing, dead
 from stepwell.core.errors import StoreUnreachable, UnknownLetter
 
 LETTER = {
@@ -128,7 +128,7 @@ def test_letters_are_named_one_by_one_or_all_at_once(run: Any, command: str, sai
     assert run(client, command, "7:1-0", "7:2-0") == (0, f"{said} 2 dead letters\n", "")
     client.asked.clear()
     client.gone.add("7:2-0")
-    code, out, _ = run(client, command, "--all", "--reason", "type", "--json")
+    code, out, _ = run(client, command, "--all", "--reason", "type", "--yes", "--json")
     assert (code, json.loads(out)) == (0, {said: ["7:1-0", "7:3-0"], "refused": []})
     assert client.asked[0][1] == {"reason": "type", "partition": None}
     assert client.asked[1:] == [(command, "7:1-0"), (command, "7:3-0")], "the oldest first"
@@ -170,6 +170,49 @@ def test_where_redis_goes_away_it_is_said_how_far_it_got(run: Any) -> None:
         done(letter_id)
 
     client.replay_letter = replay_letter  # type: ignore[method-assign]
-    code, out, err = run(client, "replay", "--all")
+    code, out, err = run(client, "replay", "--all", "--yes")
     assert (code, out) == (2, "")
     assert err == "replayed 1 of 3 dead letters; 2 not touched\nstepwell: no connection to Redis\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "asks", "what"),
+    [
+        ("replay", [], "replay 2 dead letters"),
+        ("drop", ["--reason", "type"], "drop 2 dead letters with 'type' in their reason or kind for good"),
+        ("drop", ["--partition", "7"], "drop 2 dead letters of partition 7 for good"),
+        ("drop", ["--partition", "ingress"], "drop 2 dead letters of the ingress for good"),
+    ],
+)
+def test_without_a_terminal_all_letters_need_a_yes(run: Any, verb: str, asks: list[str], what: str) -> None:
+    client = FakeClient(LETTER, {**LETTER, "id": "7:2-0"})
+    code, out, err = run(client, verb, "--all", *asks)
+    assert (code, out) == (2, "")
+    assert err == f"stepwell: this would {what}: give --yes to do it, or --dry-run to see them\n"
+    assert len(client.asked) == 1, "they were only counted"
+    assert run(client, verb, "--all", *asks, "--yes")[0] == 0
+    assert len(client.asked) == 4
+
+
+@pytest.mark.threads  # a bar has a thread of its own
+@pytest.mark.parametrize("agreed", [True, False])
+def test_on_a_terminal_a_person_is_asked(run: Any, monkeypatch: pytest.MonkeyPatch, agreed: bool) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    asked: list[str] = []
+
+    def confirm(text: str, err: bool) -> bool:
+        asked.append(text)
+        return agreed
+
+    monkeypatch.setattr(choosing.typer, "confirm", confirm)
+    client = FakeClient(LETTER)
+    code, out, err = run(client, "drop", "--all")
+    assert (code, asked) == (0, ["drop 1 dead letter for good?"])
+    assert (("drop", "7:1-0") in client.asked) == agreed
+    assert ("dropped 1 dead letter" in out) == agreed
+    assert ("nothing was done" in err) == (not agreed)
+
+
+def test_where_no_letter_lies_nobody_is_asked(run: Any) -> None:
+    assert run(FakeClient(), "drop", "--all") == (0, "dropped 0 dead letters\n", "")
