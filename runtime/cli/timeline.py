@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from stepwell.cli.session import Line, cut
 from stepwell.core.advice import to_do
 from stepwell.core.attributes import text_of
 from stepwell.core.escapes import escaped
+from stepwell.core.status import ERROR, STEP_CANCELLED
 from stepwell.metrics.formatting import utc_ms
 
 __all__ = ["Axis", "Row", "compact", "delay", "duration", "timeline", "utc"]
@@ -35,6 +37,7 @@ _STATUS_STYLES: Final = {
     **dict.fromkeys(("error", "failed", "parked"), "bad"),
     **dict.fromkeys(("running", "waiting", "backoff", "ready", "queued"), "busy"),
 }
+_BRANCH: Final = re.compile(r"(^|/)gather(#[0-9]+)?\.[0-9]+/")  # of a path: what stands in a gather
 _SLACK_MS: Final = 100  # the time line may be moved by less than this, unnoted, while a timer counts
 _DRIFT: Final = 1_000  # and hosts' clocks differ by less than one part in this many
 _UNITS: Final = (("d", 86_400_000, "h", 3_600_000), ("h", 3_600_000, "min", 60_000), ("min", 60_000, "s", 1_000))
@@ -193,9 +196,13 @@ def _step_row(view: Shown, step: Shown, now: int, axis_end: int, room: int) -> R
         early = _ended_early(attempts[place : place + 2], running, now)
         if due is not None:
             before = due if early is None else early
+            if step["status"] == STEP_CANCELLED and attempt is attempts[-1]:
+                before = min(before, step["finished_at"] or axis_end)
             waits.append((ended, min(before, axis_end), BACKOFF, BACKOFF))
         if attempt["error"]:
-            details.append(_attempt_line(view["created_at"], attempt, began, now, early, room))
+            no_more = _why_no_more(view, step) if attempt is attempts[-1] else ""
+            then = no_more or _what_follows(attempt, now, early)
+            details.append(_attempt_line(view["created_at"], attempt, began, then, room))
     where = attempts[-1]["error"].get("where") if attempts and attempts[-1]["error"] else ""
     if where:
         details.append([(f"       raised at {where}", "dim")])
@@ -229,22 +236,32 @@ def _ended_early(attempts: Sequence[Shown], running: bool, now: int) -> int | No
     return began if due - began > max(_SLACK_MS, (due - attempt["ended_at"]) // _DRIFT) else None
 
 
-def _attempt_line(created: int | None, attempt: Shown, began: int, now: int, early: int | None, room: int) -> Line:
+def _why_no_more(view: Shown, step: Shown) -> str:
+    """Why nothing follows the last attempt of a step that was cancelled; empty where it was not."""
+    if step["status"] != STEP_CANCELLED:
+        return ""
+    # Without a cancel only a gather winds up; after one, the row tells it of what a retry would bring back.
+    left = view["error"]["open"] if view["status"] == ERROR and view["error"] else ()
+    by_gather = _BRANCH.search(step["path"]) and (not view["cancelling"] or step["path"] in left)
+    return f"not tried again ({'a sibling of its gather failed' if by_gather else 'cancelled'})"
+
+
+def _what_follows(attempt: Shown, now: int, early: int | None) -> str:
     error, due, ended = attempt["error"], attempt["due_at"], attempt["ended_at"]
-    at = f"at {duration(max(0, began - (created or began)))}"
-    took = f", took {duration(ended - began)}" if attempt["started_at"] is not None else ""
     if due is None:
-        then = f", gave up ({error['reason']})" if error.get("reason") else ", gave up"
-    elif early is not None:
+        return f"gave up ({error['reason']})" if error.get("reason") else "gave up"
+    if early is not None:
         # Of an attempt that runs it is not kept when it began.
-        then = ", next" if early == now else f", next after {delay(max(0, early - ended))}"
-        then += " (by retry)"
-    elif due > now:
-        then = f", next in {duration(due - now)}"
-    else:
-        then = f", next after {delay(max(0, due - ended))}"
-    text = f"    {attempt['n']}  {at}{took}{then}: "
-    said = escaped(f"{error['type']}: {error['message']}")
+        after = "" if early == now else f" after {delay(max(0, early - ended))}"
+        return f"next{after} (by retry)"
+    return f"next in {duration(due - now)}" if due > now else f"next after {delay(max(0, due - ended))}"
+
+
+def _attempt_line(created: int | None, attempt: Shown, began: int, then: str, room: int) -> Line:
+    at = f"at {duration(max(0, began - (created or began)))}"
+    took = f", took {duration(attempt['ended_at'] - began)}" if attempt["started_at"] is not None else ""
+    text = f"    {attempt['n']}  {at}{took}, {then}: "
+    said = escaped(f"{attempt['error']['type']}: {attempt['error']['message']}")
     return [(text, "dim"), (cut(said, max(20, room - len(text))), "bad")]
 
 

@@ -7,11 +7,40 @@ from typing import Any
 
 import pytest
 
+from stepwell import FatalError, Retry, flow, gather
+from stepwell import step as a_step
 from stepwell.cli.session import plain
 from stepwell.cli.timeline import duration, timeline, utc
+from stepwell.testing import LocalRun, local_execution
 
 T0 = 1_767_323_045_000  # 2026-01-02T03:04:05Z
 TOKEN = "ab" * 16
+
+
+@a_step(retry=Retry(max_attempts=5, base=60, jitter=0))
+def shaky() -> None:
+    raise OSError("down")
+
+
+@a_step
+def fatal() -> None:
+    raise FatalError("no such card")
+
+
+@flow
+async def alone() -> None:
+    await shaky()
+
+
+@flow
+async def doomed() -> None:
+    await gather(fatal(), shaky())
+
+
+def line_of(run: LocalRun, later_ms: int, what: str) -> str:
+    """The line of an execution's drawing that has this text, without what stands before its first comma."""
+    (line,) = (plain(line) for line in timeline(run.show(), run.now_ms + later_ms, 200) if what in plain(line))
+    return line.partition(", ")[2]
 
 
 def view(**changes: Any) -> dict[str, Any]:
@@ -55,6 +84,7 @@ def step(path: str, status: str, declared: int, *attempts: dict[str, Any], inter
         "result": None,
         "attempts": list(attempts),
         "declared_at": T0 + declared,
+        "finished_at": None,
         "interruptions": interruptions,
     }
 
@@ -363,3 +393,37 @@ def test_what_was_cancelled_while_parked_is_not_to_be_retried() -> None:
     text = drawn(view(status="cancelled", ended_at=T0 + 1, error=failure(type="Cancelled", failed_step=None)), 9)
     assert "to do   start another execution" in text
     assert "stepwell retry" not in text
+
+
+@pytest.mark.parametrize("later_ms", [0, 3_600_000])
+def test_a_cancelled_execution_counts_down_to_nothing(later_ms: int) -> None:
+    run = local_execution(alone)
+    run.finish("shaky")
+    assert line_of(run, 0, "down") == "took 0 ms, next in 1 min: OSError: down"
+    run.advance(1)
+    run.cancel()
+    assert line_of(run, later_ms, "down") == "took 0 ms, not tried again (cancelled): OSError: down"
+
+
+@pytest.mark.parametrize("order", [("gather.0/fatal", "gather.1/shaky"), ("gather.1/shaky", "gather.0/fatal")])
+def test_what_a_gathers_failure_ended_says_so(order: tuple[str, str]) -> None:
+    run = local_execution(doomed)
+    for path in order:
+        run.finish(path)
+    expected = "took 0 ms, not tried again (a sibling of its gather failed): OSError: down"
+    assert line_of(run, 3_600_000, "OSError") == expected
+    assert line_of(run, 0, "took 0 ms, gave up") == "took 0 ms, gave up (fatal): FatalError: no such card"
+
+
+def test_a_branch_that_a_cancel_ended_is_not_laid_on_its_siblings() -> None:
+    run = local_execution(doomed)
+    run.finish("gather.1/shaky")
+    run.cancel()
+    assert line_of(run, 0, "OSError") == "took 0 ms, not tried again (cancelled): OSError: down"
+
+
+def test_a_backoff_that_was_cut_short_is_drawn_up_to_its_end() -> None:
+    charge = step("charge", "cancelled", 0, attempt(1, 0, 100, "503", 60_100)) | {"finished_at": T0 + 500}
+    text = drawn(view(status="running", cancelling=True, steps=[charge]), 5_000)
+    bar = text.splitlines()[5].partition("  1  ")[2].rstrip()
+    assert 0 < bar.count("·") < 8
