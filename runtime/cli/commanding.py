@@ -10,6 +10,8 @@ from stepwell.cli.bulk import Tally, do_all
 from stepwell.cli.choosing import ALL_MAX, Choice, agree, find
 from stepwell.cli.session import Session
 from stepwell.core.advice import NO_WORKER
+from stepwell.core.errors import UsageError
+from stepwell.core.status import CANCELLED, COMPLETED, QUEUED, RUNNING, WAITING
 
 if TYPE_CHECKING:
     from stepwell.client import Client, CommandResult
@@ -22,20 +24,32 @@ DONE: Final = {"retry": "retried", "cancel": "cancelled"}
 DOING: Final = {"retry": "retrying", "cancel": "cancelling"}
 SOME_REFUSED: Final = 1
 WAIT_SECONDS: Final = 10.0
+OF_NO_USE: Final = {
+    QUEUED: "those have not begun yet and start by themselves",
+    COMPLETED: "those have completed; start new executions to run them again",
+    CANCELLED: "those were cancelled; start new executions to run them again",
+}
+"""Why a retry of all of a status would be refused for each of them."""
 
 
 def command(own: Session, client: Client, verb: Verb, choice: Choice, *, yes: bool, dry_run: bool) -> None:
     """Send it to those that are chosen, and tell what became of it.
 
-    Raises typer.Exit with 1 where some of many refused; of a single one as the client does.
+    Raises typer.Exit with 1 where some of many refused, UsageError for a status of which none can be retried; of a
+    single one as the client does.
     """
+    if verb == "retry" and choice.of.status in OF_NO_USE:
+        why = OF_NO_USE[choice.of.status]
+        raise UsageError(
+            f"retry of all {choice.of.status} ones can do nothing: {why} (or did you mean --status error?)"
+        )
     send = client.retry if verb == "retry" else client.cancel
     if len(choice.ids) == 1 and not dry_run:
         tell(own, verb, choice.ids[0], send(choice.ids[0]))
         return
     ids = find(client, choice)
     if dry_run:
-        _list(own, verb, ids)
+        _list(own, verb, ids, choice)
         return
     if not ids:
         own.remark(f"there is no execution {choice.words}")
@@ -77,10 +91,13 @@ def tell(own: Session, verb: str, execution_id: str, told: CommandResult) -> Non
     own.answer(f"{verb} of {execution_id} done{note}; it is {told.status} now")
 
 
-def _list(own: Session, verb: Verb, ids: list[str]) -> None:
+def _list(own: Session, verb: Verb, ids: list[str], choice: Choice) -> None:
     if own.json:
         own.answer_json({"command": verb, "ids": ids})
         return
     for each in ids:
         own.answer(each)
-    own.remark(f"{len(ids):,} {'execution' if len(ids) == 1 else 'executions'} would be {DONE[verb]}")
+    # A retry ends backoffs, and whether each of them is in one is known only when it is asked.
+    unsure = verb == "retry" and choice.of.status in (WAITING, RUNNING)
+    count = f"{'at most ' if unsure else ''}{len(ids):,} {'execution' if len(ids) == 1 else 'executions'}"
+    own.remark(f"{count} would be {DONE[verb]}")

@@ -286,3 +286,20 @@ def test_an_id_that_is_a_word_of_the_reason_spoils_it_not() -> None:
     tally = Tally(1, refused={"e": "there is no execution 'e' in this namespace: check the id and the server"})
     said = tally.summary("execution", "retried").splitlines()[1]
     assert said == "1 refused (e): there is no such execution in this namespace: check the id and the server"
+
+
+@pytest.mark.parametrize("status", ["completed", "cancelled", "queued"])
+@pytest.mark.parametrize("how", ["--dry-run", "--yes"])
+def test_a_retry_of_what_no_retry_helps_is_wrong_usage(run: Run, status: str, how: str) -> None:
+    client = FakeClient(("e1", status, 1))
+    code, out, err = run(client, "retry", "--status", status, how)
+    assert (code, out, client.asked, client.sent) == (2, "", [], [])
+    assert err.startswith(f"stepwell: retry of all {status} ones can do nothing: those ")
+    assert run(client, "cancel", "--status", status, "--dry-run")[0] == 0
+
+
+def test_a_dry_run_promises_no_more_than_is_known(run: Run) -> None:
+    client = FakeClient(("w1", "waiting", 1), ("r1", "running", 1), ("p1", "parked", 1))
+    for status, said in (("waiting", "at most 1"), ("running", "at most 1"), ("parked", "1")):
+        assert run(client, "retry", "--status", status, "--dry-run")[2] == f"{said} execution would be retried\n"
+    assert run(client, "cancel", "--status", "waiting", "--dry-run")[2] == "1 execution would be cancelled\n"
