@@ -123,8 +123,9 @@ def tracing_of(settings: ShardSettings, lost: Callable[[str, int], None]) -> Tra
         UsageError: they were asked for and can't be made, or can't go where the variables say.
     """
     if not tracing.wanted(settings.otel):
-        why = tracing.why_not() if settings.otel is None else ""
-        if why:
+        if settings.otel is None and (nowhere := tracing.why_nowhere()):
+            logger.info("%s: no spans are made", nowhere)
+        elif settings.otel is None and (why := tracing.why_not()):
             logger.info("no spans are made, though OTEL_* variables say where they go: %s", why)
         return None
     traces = tracing.open_tracing(tracing.TraceSetup(worker_of(settings.shard_id), settings.shard_id), lost)
