@@ -11,7 +11,7 @@ from stepwell.cli.choosing import ALL_MAX, Choice, agree, find
 from stepwell.cli.session import Session
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import UsageError
-from stepwell.core.status import CANCELLED, COMPLETED, QUEUED, RUNNING, WAITING
+from stepwell.core.status import CANCELLED, COMPLETED, ERROR, PARKED, QUEUED, RUNNING, WAITING
 
 if TYPE_CHECKING:
     from stepwell.client import Client, CommandResult
@@ -87,7 +87,16 @@ def tell(own: Session, verb: str, execution_id: str, told: CommandResult) -> Non
     if told.applied is None:
         own.answer(f"{verb} of {execution_id} was sent, but not applied yet (it is {told.status}): {told.note}")
         return
+    if verb == "cancel" and told.note:
+        # That is the only note that a cancel has.
+        still = "" if told.status == CANCELLED else f", and is {told.status} still"
+        own.answer(f"cancel of {execution_id} changed nothing: {told.note}{still}")
+        return
     note = f": {told.note}" if told.note else ""
+    if verb == "retry" and told.status in (ERROR, PARKED):
+        ended = "it has ended in error again" if told.status == ERROR else "it is parked again"
+        own.answer(f"retry of {execution_id} done{note}, but {ended}: see `stepwell show {execution_id}`")
+        return
     own.answer(f"{verb} of {execution_id} done{note}; it is {told.status} now")
 
 

@@ -262,6 +262,11 @@ def test_credentials_are_hidden_in_errors_and_in_tracebacks(run: Run) -> None:
             "retry of A1 done: 2 steps begin again; it is running now",
         ),
         (
+            CommandResult(True, "error"),
+            "retry of A1 done, but it has ended in error again: see `stepwell show A1`",
+        ),
+        (CommandResult(True, "parked"), "retry of A1 done, but it is parked again: see `stepwell show A1`"),
+        (
             CommandResult(None, "error", "no worker is running; the retry waits in the inbox"),
             "retry of A1 was sent, but not applied yet (it is error):"
             " no worker is running; the retry waits in the inbox",
@@ -273,6 +278,24 @@ def test_a_command_says_what_became_of_it(run: Run, told: CommandResult, said: s
     code, out, _ = run(FakeClient(retry=told), "retry", "A1", "--json")
     answer = {"id": "A1", "applied": told.applied, "status": told.status, "note": told.note}
     assert (code, json.loads(out)) == (0, answer)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (CommandResult(True, "cancelled"), "cancel of A1 done; it is cancelled now"),
+        (
+            CommandResult(True, "cancelled", "it was cancelled before"),
+            "cancel of A1 changed nothing: it was cancelled before",
+        ),
+        (
+            CommandResult(True, "running", "it was cancelled before"),
+            "cancel of A1 changed nothing: it was cancelled before, and is running still",
+        ),
+    ],
+)
+def test_a_cancel_says_whether_it_changed_anything(run: Run, told: CommandResult, said: str) -> None:
+    assert run(FakeClient(cancel=told), "cancel", "A1") == (0, f"{said}\n", "")
 
 
 def test_a_refused_command_gives_the_reason_and_exits_with_2(run: Run) -> None:
