@@ -213,11 +213,18 @@ def _step_row(view: Shown, step: Shown, now: int, axis_end: int, room: int) -> R
         details.append([(f"    {opened['attempt']}  has not begun", "busy")])
     if step["interruptions"]:
         apart = "; it runs in a process of its own now" if step.get("set_apart") else ""
-        details.append([(f"    cut short {_times(step['interruptions'])} by a crash or a worker's end{apart}", "dim")])
+        details.append([(f"    cut short {_by_what(step['interruptions'], step['drains'])}{apart}", "dim")])
     count = opened["attempt"] - (opened["status"] != "running") if opened is not None else expected - 1
     if opened is not None and opened["status"] == "backoff":
         count = expected - 1
     return Row(step["path"], step["status"], str(count), [*waits, *tries], details)
+
+
+def _by_what(interruptions: int, drains: int) -> str:
+    crashes = interruptions - drains
+    by_crash = f"{_times(crashes)} by a crash" if crashes else ""
+    by_drain = f"{_times(drains)} by a worker's end" if drains else ""
+    return f"{by_crash} and {by_drain}" if by_crash and by_drain else by_crash or by_drain
 
 
 def _ended_early(attempts: Sequence[Shown], running: bool, now: int) -> int | None:

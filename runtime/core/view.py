@@ -24,8 +24,9 @@ def view(execution_id: str, fields: Mapping[str, bytes]) -> dict[str, Any]:
     """The execution that a row holds.
 
     A damaged row gives what can be read of it, and `unreadable` says what can't and why (else it is absent).
-    `steps` are in order of declaration, each with its kept attempts; `waits` are sleeps and signals; `signals` came and
-    are kept, since nothing waits for them yet. `trace` is there if it was started within one: that one's id.
+    `steps` are in order of declaration, each with its kept attempts and how often one was cut short (`interruptions`:
+    by crashes, and by a worker's end, which `drains` counts); `waits` are sleeps and signals; `signals` came and are
+    kept, since nothing waits for them yet. `trace` is there if it was started within one: that one's id.
     """
     row = _Row(fields)
     meta = row.one("meta", records.decode_meta) or Meta("", 0, "")
@@ -153,6 +154,7 @@ def _step(path: str, op: Described, root: str, failed: dict[int, Attempt]) -> di
         "started_at": tries[0]["started_at"] if tries else None,
         "finished_at": finished_at,
         "interruptions": op.cuts,
+        "drains": op.drains,
     }
     if isinstance(op, OpenOp) and op.lane:
         shown["set_apart"] = True

@@ -208,7 +208,7 @@ def test_an_attempt_that_a_drain_cut_short_is_not_billed(make_world: MakeWorld) 
     world.shard()
     world.run()
     [of_step] = world.show("e1")["steps"]
-    assert (of_step["status"], of_step["interruptions"]) == ("completed", 13)
+    assert (of_step["status"], of_step["interruptions"], of_step["drains"]) == ("completed", 13, 12)
     assert set(world.ledger.attempts("e1", "once")) == {1}
     told = world.of_type(events.StepInterrupted)
     assert [(each.cause, each.interruptions) for each in told] == [*(("drain", n) for n in range(1, 13)), ("crash", 13)]

@@ -36,7 +36,7 @@ def view(**changes: Any) -> dict[str, Any]:
 
 
 def step(path: str, status: str, declared: int, *attempts: dict[str, Any]) -> dict[str, Any]:
-    kept = {"attempts": list(attempts), "declared_at": declared, "interruptions": 0}
+    kept = {"attempts": list(attempts), "declared_at": declared, "interruptions": 0, "drains": 0}
     return {"path": path, "status": status, "key": "A1:ab", **kept}
 
 

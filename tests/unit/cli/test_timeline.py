@@ -86,6 +86,7 @@ def step(path: str, status: str, declared: int, *attempts: dict[str, Any], inter
         "declared_at": T0 + declared,
         "finished_at": None,
         "interruptions": interruptions,
+        "drains": 0,
     }
 
 
@@ -273,10 +274,23 @@ def test_a_running_attempt_an_interruption_and_a_gap_in_the_kept_attempts_are_to
         "    …  28 more are not kept",
         "    30  at 200 ms, next after 0.100 s: HttpError: no",
         "    31  begun at most 2 s ago",
-        "    cut short twice by a crash or a worker's end",
+        "    cut short twice by a crash",
     ]
     assert lines[5].startswith("poll  running     31  ")
     assert lines[5].endswith("▶")
+
+
+@pytest.mark.parametrize(
+    ("interruptions", "drains", "said"),
+    [
+        (1, 0, "cut short once by a crash"),
+        (2, 2, "cut short twice by a worker's end"),
+        (4, 1, "cut short 3 times by a crash and once by a worker's end"),
+    ],
+)
+def test_what_cut_a_step_short_is_told(interruptions: int, drains: int, said: str) -> None:
+    poll = step("poll", "running", 0, interruptions=interruptions) | {"drains": drains}
+    assert drawn(view(steps=[poll], open={"poll": opened("running", 1)}), 9).splitlines()[-1] == f"    {said}"
 
 
 def test_a_completed_execution_shows_its_result_and_the_failures_before() -> None:

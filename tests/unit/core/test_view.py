@@ -113,6 +113,7 @@ def test_an_execution_that_backs_off_shows_its_attempts_and_when_the_next_is_due
             "started_at": begin + 1000,
             "finished_at": None,
             "interruptions": 0,
+            "drains": 0,
         }
     ]
     assert "unreadable" not in shown
