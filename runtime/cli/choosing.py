@@ -85,12 +85,12 @@ class Filter:
     @property
     def words(self) -> str:
         """In words."""
-        pairs = " and ".join(f"{name}={value}" for name, value in (self.attributes or {}).items())
+        pairs = [f"{name}={value}" for name, value in (self.attributes or {}).items()]
+        pairs += [f"the error {self.error}"] if self.error else []
         said = {
             "of status": self.status,
             "of flow": self.flow,
-            "with": pairs,
-            "for": self.error,
+            "with": " and ".join(pairs),
             "since": self.since,
             "until": self.until,
         }

@@ -123,7 +123,8 @@ def listing(
     elif found.cursor is None:
         own.remark("there are no more")
     if found.cursor is not None:
-        own.remark(f"looked at {found.looked:,}, found {len(found):,}; go on with --cursor {found.cursor}")
+        looked = "" if found.looked == len(found) else f"looked at {found.looked:,}, found {len(found):,}; "
+        own.remark(f"{looked}go on with --cursor {found.cursor}")
     if idle:
         own.remark(NO_WORKER)
 

@@ -344,6 +344,10 @@ def test_list_passes_on_what_is_looked_for_and_says_how_to_go_on(run: Run) -> No
     assert heading.split()[4:] == ["ERROR", "customer", "note", "FLOW"], "what was asked for is shown"
     assert row.split()[-4:] == ["ValueError", "c7", f"a=b\\n{'x' * 19}…", "checkout"]
     assert err == "looked at 3,000, found 1; go on with --cursor c0ffee\n"
+    all_fit = FakeClient(list=Page([LISTED], "c0ffee", 1))
+    assert run(all_fit, "list")[2] == "go on with --cursor c0ffee\n", (
+        "that as many were found as looked at says nothing"
+    )
     answer = json.loads(run(client, "list", "--json")[1])
     assert (answer["cursor"], answer["looked"], len(answer["executions"])) == ("c0ffee", 3000, 1)
 
@@ -352,7 +356,9 @@ def test_an_empty_list_is_no_output_but_a_remark(run: Run) -> None:
     nothing = FakeClient(list=Page())
     assert run(nothing, "list", "--status", "error") == (0, "", "there is no execution of status error\n")
     asked = run(nothing, "list", "--attr", "a=1", "--attr", "b=2", "--error", "E", "--since", "1h")
-    assert asked == (0, "", "there is no execution with a=1 and b=2 for E since 1h\n")
+    assert asked == (0, "", "there is no execution with a=1 and b=2 and the error E since 1h\n")
+    asked = run(nothing, "list", "--error", "Down")
+    assert asked == (0, "", "there is no execution with the error Down\n")
     assert run(nothing, "list", "--cursor", "abc") == (0, "", "there are no more\n")
     empty = {"executions": [], "cursor": None, "looked": 0}
     assert json.loads(run(nothing, "list", "--json")[1]) == empty

@@ -93,7 +93,10 @@ def test_they_may_be_chosen_as_in_a_listing(run: Run) -> None:
     chosen = ("--error", "HttpError", "--attr", "customer=c7", "--since", "2h ago", "--until", "1h ago")
     code, _, err = run(client, "retry", *chosen)
     assert code == 2
-    assert "retry 3 executions of status error with customer=c7 for HttpError since 2h ago until 1h ago: give" in err
+    assert (
+        "retry 3 executions of status error with customer=c7 and the error HttpError since 2h ago until 1h ago: give"
+        in err
+    )
     more = {"error": "HttpError", "attributes": {"customer": "c7"}, "since": "2h ago", "until": "1h ago"}
     assert client.asked == [("error", None, choosing.PAGE, more)]
 
