@@ -94,6 +94,7 @@ def test_an_attempt_that_waits_its_turn_has_not_begun_so_a_cancel_waits_for_noth
     assert world.ledger.of(waits) == []
 
 
+@pytest.mark.pain(35)
 def test_a_drain_waits_only_for_bodies_and_bills_nobody_who_waited(make_world: MakeWorld) -> None:
     world = make_world(uses_narrow)
     shard = world.shard()

@@ -31,7 +31,7 @@ from stepwell.flow.loader import load_module
 from stepwell.flow.operations import StepCall
 from stepwell.store.leases import Grant
 
-pytestmark = [pytest.mark.threads, pytest.mark.hang_limit(150)]
+pytestmark = [pytest.mark.threads, pytest.mark.hang_limit(45)]
 HANG_SECONDS = 20.0
 PARTITION = 3
 
