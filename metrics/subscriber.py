@@ -15,7 +15,7 @@ from stepwell.core.rules.facts import step_name
 from stepwell.metrics import instruments as i
 from stepwell.metrics.sheet import Count, Sheet
 
-__all__ = ["MetricsSubscriber"]
+__all__ = ["NO_FLOWS", "MetricsSubscriber"]
 
 _FAILURES: Final = {
     "exhausted": "budget",
@@ -30,7 +30,7 @@ _JUDGED_BY_TYPE: Final = frozenset({"give_up_on", "not in retry_on"})
 Ended = events.AttemptFailed | events.StepGaveUp
 
 
-_NOTHING: Final[Mapping[str, Iterable[str]]] = {}
+NO_FLOWS: Final[Mapping[str, Iterable[str]]] = {}
 
 
 class _StepMetrics:
@@ -52,6 +52,7 @@ class _StepMetrics:
     )
 
     def __init__(self, sheet: Sheet, flow: str, step: str) -> None:
+        _begin(sheet, flow, step)
         attempts = _each(sheet, i.STEP_ATTEMPTS, flow, step)
         self.ok = attempts["ok"]
         self.retryable = attempts["retryable"]
@@ -61,7 +62,6 @@ class _StepMetrics:
         self.scheduled = _each(sheet, i.STEP_RETRIES_SCHEDULED, flow, step)
         self.failures = _each(sheet, i.STEP_FAILURES, flow, step)
         self.crashes = sheet.count(i.STEP_CRASHES, flow, step)
-        sheet.shared_count(i.STEP_OVERRUNS, flow, step)
         self.duration = sheet.spread(i.STEP_DURATION, flow, step)
         self.queue = sheet.spread(i.STEP_QUEUE, flow)
         self.to_success = sheet.spread(i.STEP_ATTEMPTS_TO_SUCCESS, flow, step)
@@ -71,16 +71,13 @@ class MetricsSubscriber:
     """Counts what the events tell. Of `flows`, by name with their steps as far as these are known, it shows from the
     start that nothing has happened, so that the first failure is an increase."""
 
-    def __init__(self, sheet: Sheet, flows: Mapping[str, Iterable[str]] = _NOTHING) -> None:
+    def __init__(self, sheet: Sheet, flows: Mapping[str, Iterable[str]] = NO_FLOWS) -> None:
         self._sheet = sheet
         for flow, steps in flows.items():
             _each(sheet, i.EXECUTIONS_ENDED, flow)
             _each(sheet, i.EXECUTIONS_PARKED, flow)
             for step in steps:
-                for counter in (i.STEP_ATTEMPTS, i.STEP_RETRIES_SCHEDULED, i.STEP_FAILURES):
-                    _each(sheet, counter, flow, step)
-                sheet.count(i.STEP_CRASHES, flow, step)
-                sheet.shared_count(i.STEP_OVERRUNS, flow, step)
+                _begin(sheet, flow, step)
         self._steps: dict[tuple[str, str], _StepMetrics] = {}
         self._lateness = sheet.spread(i.RETRY_LATENESS)
         self._handlers: dict[type, Callable[..., None]] = {
@@ -185,6 +182,14 @@ class MetricsSubscriber:
         if len(self._steps) < i.PAIRS_MAX:
             self._steps[flow, step] = made
         return made
+
+
+def _begin(sheet: Sheet, flow: str, step: str) -> None:
+    """All counters of a step are there, with 0."""
+    for counter in (i.STEP_ATTEMPTS, i.STEP_RETRIES_SCHEDULED, i.STEP_FAILURES):
+        _each(sheet, counter, flow, step)
+    sheet.count(i.STEP_CRASHES, flow, step)
+    sheet.shared_count(i.STEP_OVERRUNS, flow, step)
 
 
 def _each(sheet: Sheet, counter: i.Instrument, *names: str) -> dict[str, Count]:

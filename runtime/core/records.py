@@ -50,7 +50,20 @@ class Failure(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     where: str = ""  # place in the user's code that it passed last: `folder/file.py:12 in charge`
 
 
-class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class _Cut:
+    """What may have been cut short: `interruptions` times by a crash, `drains` times by the end of its worker."""
+
+    __slots__ = ()
+    interruptions: int
+    drains: int
+
+    @property
+    def cuts(self) -> int:
+        """How often it was cut short."""
+        return self.interruptions + self.drains
+
+
+class Attempt(_Cut, msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One failed attempt: field `a:<path>:<n>`; a successful one is part of its fact."""
 
     n: Count
@@ -62,13 +75,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     interruptions: Count = 0  # of the step by crashes, until this attempt ended
     drains: Count = 0  # of the step by owners that left, until then
 
-    @property
-    def cuts(self) -> int:
-        """How often the step had been cut short."""
-        return self.interruptions + self.drains
 
-
-class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class OpenOp(_Cut, msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An operation that the flow waits for: field `p:<path>`."""
 
     kind: OpKind
@@ -93,11 +101,6 @@ class OpenOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         """Attempts of the current budget before the current one."""
         return self.attempt - 1 - self.budget_from
 
-    @property
-    def cuts(self) -> int:
-        """How often it was cut short."""
-        return self.interruptions + self.drains
-
 
 class CutShort(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An attempt that its shard's death cut short, as the black box shows. `named`: its own code was at work."""
@@ -108,7 +111,7 @@ class CutShort(msgspec.Struct, frozen=True, gc=False, array_like=True):
     path: str = ""
 
 
-class Fact(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Fact(_Cut, msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A recorded outcome of an operation: field `r:<path>`. Replay delivers facts in the order of `seq`.
 
     The defaults are those of a step that completed at its first attempt: they are not written, since every step of
@@ -132,11 +135,6 @@ class Fact(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     superseded: bool = False  # a manual retry reopened the operation
     name: str = ""
 
-    @property
-    def cuts(self) -> int:
-        """How often it was cut short."""
-        return self.interruptions + self.drains
-
 
 class Signal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A signal that came before its `wait_for`: field `s:<seq>`."""
@@ -146,7 +144,7 @@ class Signal(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     at: Ms
 
 
-class LeftOpen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class LeftOpen(_Cut, msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """An operation that a failure left behind: `error.open[path]`; a retry brings it back as it was."""
 
     kind: OpKind
@@ -161,11 +159,6 @@ class LeftOpen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     due_at: Ms | None = None
     name: str = ""
     generation: Count = 0
-
-    @property
-    def cuts(self) -> int:
-        """How often it was cut short."""
-        return self.interruptions + self.drains
 
 
 class FailedStep(msgspec.Struct, frozen=True, gc=False):

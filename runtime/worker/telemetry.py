@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
 
 from stepwell.actors import store_events
 from stepwell.actors.bus import Subscriber
@@ -16,7 +15,7 @@ from stepwell.metrics.recent import counted_on
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.shard import ShardMetrics
 from stepwell.metrics.sheet import Sheet
-from stepwell.metrics.subscriber import MetricsSubscriber
+from stepwell.metrics.subscriber import NO_FLOWS, MetricsSubscriber
 from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import tell_what_runs
 from stepwell.worker.observing import count_observed
@@ -24,14 +23,13 @@ from stepwell.worker.shard import RunningShard
 from stepwell.worker.shardlog import ShardLog
 
 SILENCE_SECONDS_MAX = 10.0
-_NO_FLOWS: Final[Mapping[str, Iterable[str]]] = {}
 
 
 class Telemetry:
     """A shard's sheet, the subscribers that write it, and the endpoint that shows it where no parent does. `flows`: by
     name, with the steps that their code names."""
 
-    def __init__(self, sheet: Sheet, flows: Mapping[str, Iterable[str]] = _NO_FLOWS) -> None:
+    def __init__(self, sheet: Sheet, flows: Mapping[str, Iterable[str]] = NO_FLOWS) -> None:
         self._sheet = sheet
         self._counts = ShardMetrics(sheet)
         self.totals = partial(counted_on, sheet)
