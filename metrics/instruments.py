@@ -95,8 +95,8 @@ RETRY_BACKOFF: Final = Instrument(
 RETRY_LATENESS: Final = Instrument(
     "retry_lateness_seconds",
     _H,
-    "How long after it was due, or was asked for by hand, a retry's body began; of one that was running when another"
-    " owner took it up: how long after that it began anew. Observed when the retry has ended.",
+    "How long after it was due, or was asked for by hand, a retry's body began; of one that had begun, or may have,"
+    " when another owner took it up: how long after that it began anew. Observed when the retry has ended.",
     (),
     LATENESS_SECONDS,
     exemplars=True,

@@ -176,8 +176,8 @@ class BackoffResumed(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 class RetryStarted(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A later attempt's body began, `lateness_ms` after it was due, or was asked for by hand. One that was running
-    when another owner took it up begins anew, late from then on."""
+    """A later attempt's body began, `lateness_ms` after it was due, or was asked for by hand. One that had begun, or
+    may have, when another owner took it up begins anew, late from then on."""
 
     execution_id: str
     flow: str

@@ -23,6 +23,7 @@ from stepwell import Retry, current_step, flow, step
 from stepwell.actors import store_events
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, NO_FAILPOINTS, FailAt
 from stepwell.core import events
+from stepwell.core.limits import Limits
 from stepwell.core.rules.facts import step_name
 from stepwell.metrics import instruments as i
 from stepwell.store.inbox import COMMAND_FORMAT, InboxStore
@@ -201,6 +202,34 @@ def test_a_retry_that_its_owner_has_begun_is_late_once_and_from_when_the_next_on
     late = counting.numbers().spreads[i.RETRY_LATENESS][()]
     assert late.count == 1
     assert late.total < 1, "its body does not count as lateness"
+
+
+@pytest.mark.pain(20, 42)
+@pytest.mark.parametrize("how", ["a drain", "a hand-over"])
+def test_a_retry_that_still_waits_for_its_turn_when_its_owner_leaves_stays_late(
+    make_world: MakeWorld, how: str
+) -> None:
+    world = make_world(slowly, partitions=8)
+    world.share()
+    counting = Counting(world)
+    first = world.shard(limits=Limits(steps=1))
+    names = [f"s{number}" for number in range(10)]
+    for name in names:
+        world.start(slowly, name, seconds=50.0)
+    world.run_for(40.0)
+    later = later_attempts(world)
+    assert len(later) == 1, "the others wait for it"
+    if how == "a drain":
+        first.drain()
+        world.settle()
+        first.release()
+    world.shard()
+    world.run(lambda: len(world.statuses()["completed"]) == len(names))
+    world.settle()
+    assert counting.check() == []
+    late = counting.numbers().spreads[i.RETRY_LATENESS][()]
+    assert late.count == len(names)
+    assert late.total > 35 * (len(names) - 1), "since they were due, not since they were handed over"
 
 
 @pytest.mark.pain(34, 42)

@@ -226,7 +226,7 @@ class Storm:
         is_so = shown.spreads[i.RETRY_LATENESS][()].buckets
         should = lateness_of(self.rows().values()).spreads(i.RETRY_LATENESS)[()].buckets
         beyond = [found - known for found, known in zip(is_so, should, strict=True)]
-        assert min(beyond) >= 0
+        assert min(beyond) >= 0, beyond
         assert sum(beyond) == by_hand
 
     def check_levels(self) -> None:

@@ -175,9 +175,10 @@ def _rerun(cp: Checkpoint, path: str, op: OpenOp, event: Resumed) -> Step:
     cut = _cut_short(op, event)
     if not cut:
         start = StartAttempt(path, op.attempt)
-        if op.late_from is None and not op.let_go:
+        may_have_begun = op.let_go or (op.late_from is not None and not event.clean)
+        if not may_have_begun:
             return cp, [start]
-        # Its body may have begun before: it is late from now on.
+        # It is late from now on.
         cp, effects = reopen(cp, path, replace(op, late_from=None, let_go=False))
         return cp, [*effects, start]
     op, told = _interrupted(cp, path, op, cut, event.now)
