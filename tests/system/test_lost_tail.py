@@ -50,12 +50,15 @@ class Growth:
         return self._sizes[-1][0] - self._sizes[0][0] if self._sizes else 0.0
 
     def cut(self, seconds: float, least: int) -> None:
-        """Cut off what was written in the last seconds, and at least so many bytes. The server must be dead."""
+        """Cut off what was written in the last seconds, and at least so many bytes. The server must be dead.
+
+        Where nobody looked for a while, what was written then stays: workers need not remember more than that.
+        """
         self._over.set()
         self._thread.join()
         last = self._sizes[-1][0]
         kept = self._file().stat().st_size - least
-        os.truncate(self._file(), max(size for at, size in self._sizes if at <= last - seconds and size <= kept))
+        os.truncate(self._file(), min(kept, *(size for at, size in self._sizes if at >= last - seconds)))
 
 
 class Load:

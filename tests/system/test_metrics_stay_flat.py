@@ -158,6 +158,7 @@ def check_flat(rooms: Sequence[Room]) -> None:
 @needs_proc
 def test_ten_thousand_different_errors_and_many_foreign_names_add_no_series(stage: Stage, folder: Path) -> None:
     worker = stage.worker("--shards", "2", flows=FLOWS).ready()
+    stage.eventually(lambda: settled(stage), "both shards own their shares")
 
     def ended(flow: str) -> float:
         return worker.metric("stepwell_executions_total", flow=flow)

@@ -55,6 +55,7 @@ class Storm:
         self.client = client
         self.plan = plan
         self.worker = stage.worker("--shards", "2", "--processes", "16", flows=FLOWS).ready()
+        stage.eventually(stage.settled, "both shards own their shares")
         self.expected = tally_of_plan(plan)
         self.by_id = {each.id: each for each in plan}
         self.extra: set[str] = set()  # executions that are in no plan
@@ -283,10 +284,6 @@ class KilledStorm(Storm):
     """The same with a shard that is killed while attempts are in flight, all of them known."""
 
     GATES = ("storm", "cancelled", "sibling")
-
-    def __init__(self, stage: Stage, receiver: FateReceiver, client: Client, plan: Sequence[Planned]) -> None:
-        super().__init__(stage, receiver, client, plan)
-        self.stage.eventually(self.stage.settled, "both shards own their shares")
 
     def in_flight(self) -> set[Asked]:
         """Attempts that the receiver holds."""

@@ -66,10 +66,12 @@ class Load:
         self.settle(prometheus)
 
     def settle(self, prometheus: Prometheus) -> None:
-        """Wait until all shards run and have their shares."""
+        """Wait until all shards run and have their shares: nothing is about to move from one to another, which would
+        wake up what waits."""
         prometheus.wait_until('sum(stepwell_shards{state="running"})', SHARDS)
         prometheus.wait_until("sum(stepwell_leases_held)", PARTITIONS)
         prometheus.wait_until("count(stepwell_leases_held > 0)", SHARDS)
+        self.stage.eventually(self.stage.settled, "all shards own their shares")
 
     def begin(self) -> None:
         """Start all; when it returns, only those go on that are held, rest, wait, or are parked."""
