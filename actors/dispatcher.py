@@ -50,6 +50,7 @@ class Dispatcher(PooledActor):
         self._routes: dict[str, Route] = {}
         self._residents = Residents(shard.limits.in_memory, shard.limits.passivate_after)
         self._loading = 0
+        self._rebuilt: set[str] = set()  # whose actor has failed, and whose row is read again
         self._stale_rows: Counter[str] = Counter()  # rows to come that were asked for by routes which are gone
         self._departures = Departures()
         self._listed: dict[int, str] = {}  # by partition: the lease under which all is known that it had before
@@ -280,6 +281,10 @@ class Dispatcher(PooledActor):
             if route.left.strike is not None and park is None:
                 self._opens("execution", message.execution_id, route.left.strike)
             left = msgspec.structs.replace(route.left, called=True) if route.called else route.left
+            if message.execution_id in self._rebuilt:
+                self._rebuilt.discard(message.execution_id)
+                still_open = {name[2:] for name in message.reply.fields if name.startswith("p:")}
+                self._shard.runner.keep(message.execution_id, still_open)
             ref = self._spawn(message.execution_id, message.reply.fields, grant, left, park)
             self._suspicions.settle(route.partition, message.execution_id)
             route.park = None
@@ -344,6 +349,7 @@ class Dispatcher(PooledActor):
         route = self._routes.get(message.execution_id)
         if route is None or route.ref is not message.ref:
             return
+        self._rebuilt.add(message.execution_id)
         route.ref = None
         route.park = message.park
         self._load(message.execution_id)
@@ -446,6 +452,7 @@ class Dispatcher(PooledActor):
 
     def _remove(self, execution_id: str) -> None:
         route = self._routes.pop(execution_id)
+        self._rebuilt.discard(execution_id)
         self._residents.gone(execution_id)
         self._count_busy(route, False)
         if route.partition in self._departures:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, NO_FAILPOINTS, Failpoints
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.messages import Answered, LetterAnswered, RowRead, Written
+from stepwell.actors.messages import Answered, Drop, LetterAnswered, RowRead, Written
 from stepwell.actors.noting import note
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver, StoreTrouble
 from stepwell.store.link import LinkDown, NotDurable
@@ -98,13 +98,17 @@ class Mirror:
         return self._queue.qsize() + len(self._again)
 
     def lease_checked(self, partition: int, lease: str | None) -> None:
-        """Leases has looked: what was fenced under the lease that is ours (None: none is) is sent again, and what was
-        under an earlier one is forgotten: its actor is gone. Called on Leases' thread."""
+        """Leases has looked: what was fenced under the lease that is ours (None: none is) is sent again. What was under
+        an earlier one never will be, and whoever waits for that is told: nobody else may know of it any more, as of
+        one that was granted to leave when a timer of it fired. Called on Leases' thread."""
         with self._fence_lock:
             held = self._fenced.pop(partition, [])
         for order in held:
-            if order[1].lease == lease:
+            ref, request = order
+            if request.lease == lease:
                 self._queue.put(order)
+            elif isinstance(request, _ROWS) and ref is not None and ref.is_alive():
+                ref.tell(Drop())
 
     def run_once(self, wait: float = IDLE_SECONDS) -> None:
         """Send one batch; wait at most `wait` seconds for something to send."""

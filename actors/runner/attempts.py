@@ -9,7 +9,7 @@ when there are more than the limits let is decided by `Gates`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -183,10 +183,23 @@ class Attempts:
     def lose(self, partition: int) -> None:
         """The partition is not ours any more: nothing of it begins, and what comes of it is of no use to us, unless it
         is ours again by then and asks for it."""
+        self._give_up(lambda attempt: attempt.order.partition == partition)
+
+    def keep(self, execution_id: str, paths: Container[str]) -> None:
+        """Its actor was rebuilt from a row that has only these open: of its other attempts none begins, and what comes
+        of them is recorded, or of no use."""
+
+        def is_over(attempt: Attempt) -> bool:
+            context = attempt.order.context
+            return context.execution_id == execution_id and context.path not in paths
+
+        self._give_up(is_over)
+
+    def _give_up(self, chosen: Callable[[Attempt], bool]) -> None:
         ready: list[Attempt] = []
         with self._lock:
             for key, attempt in list(self._by_path.items()):
-                if attempt.order.partition != partition:
+                if not chosen(attempt):
                     continue
                 attempt.then = None
                 if attempt.begun and attempt.outcome is None:

@@ -68,6 +68,7 @@ class StepRunner:
         self.withdraw = self._attempts.withdraw
         self.settle = self._attempts.settle
         self.lose = self._attempts.lose
+        self.keep = self._attempts.keep
 
     def begin(self) -> None:
         """Start the event loop's thread."""

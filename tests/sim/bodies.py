@@ -110,6 +110,7 @@ class SimRunner:
         self.withdraw = self._attempts.withdraw
         self.settle = self._attempts.settle
         self.lose = self._attempts.lose
+        self.keep = self._attempts.keep
         self.cut_short = self._attempts.cut_short
         self.given_up = 0
         self._heap: list[tuple[float, int, Attempt]] = []

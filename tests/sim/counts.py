@@ -38,13 +38,7 @@ def check_all_is_over(world: World) -> None:
         assert not healer._to_ask
         assert not healer._asked
         assert not healer._lists_to_come
-        assert {*shard.in_memory} <= _stranded(shard)
-
-
-def _stranded(shard: SimShard) -> set[str]:
-    """Who was let go while a timer of it wrote, and lost its lease meanwhile, stays in memory: docs/simulation.md."""
-    actors = {name: shard.actor(name) for name in shard.in_memory if name not in dispatcher(shard)._routes}
-    return {name for name, actor in actors.items() if actor is not None and actor._in_flight is not None}
+        assert shard.in_memory == []
 
 
 def dispatcher(shard: SimShard) -> Dispatcher:
@@ -77,8 +71,6 @@ def check_shard(shard: SimShard) -> None:
     loads = [route for route in routes.values() if route.waits_for == "row"]
     assert of._loading == len(loads) + of._stale_rows.total(), f"{shard.name}: {of._loading} loads, not {len(loads)}"
     actors = {cell.name: cell.actor for cell in shard.scheduler._living if isinstance(cell.actor, ExecutionActor)}
-    stranded = _stranded(shard) if {*actors} - {*routes} else set()
-    actors = {name: actor for name, actor in actors.items() if name not in stranded}
     assert {*actors} == {name for name, route in routes.items() if route.ref is not None}
     for name, actor in actors.items():
         machine, route = actor._machine, routes[name]

@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import pytest
 from sim.bodies import Run, work
+from sim.counts import dispatcher
 from sim.harness import World
+from sim.test_replies import part, take_away
 
 from stepwell import Retry, current_step, flow, gather, sleep, step, wait_for
+from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.inbox import CLOCK_SLACK_MS
 from stepwell.core.limits import Limits
@@ -263,3 +266,43 @@ def test_three_hundred_executions_that_fall_due_together_are_all_on_time(make_wo
 def runs_after_sleep(world: World) -> list[tuple[Run, Run]]:
     firsts = {run.execution_id: run for run in world.ledger.runs if run.path == "note"}
     return [(run, firsts[run.execution_id]) for run in world.ledger.runs if run.path == "note#2"]
+
+
+@pytest.mark.pain(57)
+@pytest.mark.parametrize("how", ["for good", "and was got again"])
+def test_who_was_granted_to_leave_as_it_fell_due_leaves_when_its_partition_goes(
+    make_world: MakeWorld, how: str
+) -> None:
+    """What it had begun to write by then is fenced, and nobody knows of it any more but who waits with that."""
+    world = make_world(sleeps)
+    shard = world.shard()
+    world.start(sleeps, "e1", seconds=20)
+    world.run(lambda: world.status("e1") == "waiting")
+    world.settle()
+    ref, partition = shard.ref("e1"), world.keys.partition_of("e1")
+    assert ref is not None
+    ref.tell(m.Passivate())
+    shard.scheduler.step()  # it asks, and the shard gets no turn until it is due
+    world.clock.advance(30)
+    shard.paused.add("mirror")
+    world.settle()
+    assert shard.in_memory == ["e1"]
+    assert ref not in [route.ref for route in dispatcher(shard)._routes.values()], "nobody would tell it"
+    take_away(world)
+    if how == "and was got again":
+        shard.leases._due = 0.0
+        world.settle()
+        world.client.delete(part(world).lease)
+        shard.leases._due = 0.0
+        world.settle()
+        assert shard.holdings.lease(partition) is not None
+    shard.paused.clear()
+    world.settle()
+    if how == "for good":
+        assert shard.in_memory == []
+        assert world.status("e1") == "waiting", "it has written nothing"
+        return
+    assert shard.ref("e1") is not ref, "the one that it has now read the row"
+    world.run()
+    assert shard.in_memory == []
+    assert world.ledger.attempts("e1", "note#2") == [1]

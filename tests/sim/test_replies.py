@@ -246,6 +246,28 @@ def test_the_third_divergence_within_a_minute_parks_the_execution(make_world: Ma
     assert world.show("e1")["result"] == 3
 
 
+@pytest.mark.pain(56)
+def test_what_a_body_brought_is_forgotten_once_the_row_that_is_read_again_has_it(make_world: MakeWorld) -> None:
+    """Its commit was done, the reply was lost, and somebody else wrote the row before it was sent again."""
+    world = make_world(three)
+    shard = world.shard()
+
+    def judge(request: Request) -> str | None:
+        return "lost" if isinstance(request, Commit) and nth(request.expected_rev) == 2 else None
+
+    shard.judge(judge)
+    world.start(three, "e1")
+    world.run(lambda: any(isinstance(s.request, Commit) and nth(s.request.expected_rev) == 2 for s in world.sent))
+    rev = int(world.row("e1")["rev"]) + 1
+    world.client.hset(part(world).row + "e1", mapping={"rev": rev, "commit": "foreign"})
+    shard.judge(lambda _request: None)
+    world.run()
+    assert len(world.of_type(store_events.RowDiverged)) == 1
+    assert world.show("e1")["result"] == 3
+    assert len(world.ledger.runs) == 3
+    assert shard.runner._attempts._by_path == {}
+
+
 @pytest.mark.pain(11, 15)
 @pytest.mark.parametrize("kind", ["OOM", "READONLY", "LOADING", "MISCONF", "NOREPLICAS", "MASTERDOWN"])
 @pytest.mark.parametrize("number", [1, 2, 4])

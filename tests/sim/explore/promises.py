@@ -14,8 +14,8 @@ from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.status import COMPLETED, PARKED, TERMINAL
 from stepwell.store.keys import PartitionKeys
 from stepwell.store.leases import parse_lease
-from stepwell.store.replies import Committed
-from stepwell.store.requests import Commit, Restore
+from stepwell.store.replies import Committed, Loaded
+from stepwell.store.requests import Commit, Load, Restore
 
 Step = tuple[str, str]
 NONSENSE = "nonsense"
@@ -82,6 +82,8 @@ class Promises(Audit):
                     self._forgive_superseded(request.execution_id)
                 if isinstance(each.truth, Committed):
                     self._note_written(request, isinstance(each.reply, Committed))
+            elif isinstance(request, Load) and isinstance(each.reply, Loaded):
+                self._note_read(request.execution_id, each.reply.fields)
         self._sent = len(sent)
         for name in self.touched:
             self._check_change(name)
@@ -113,6 +115,15 @@ class Promises(Audit):
                 attempt = records.decode_open(raw).attempt
                 if self._declared.get(key) != (attempt, ""):  # a later commit may say it once more
                     self._declared[key] = (attempt, "" if heard else holder.incarnation)
+
+    def _note_read(self, name: str, fields: Row) -> None:
+        """Who reads a row knows what it declares, also where the reply that acknowledged it was lost."""
+        for field, raw in fields.items():
+            key = (name, field[2:])
+            if field.startswith("p:") and key in self._declared:
+                attempt = records.decode_open(raw).attempt
+                if self._declared[key][0] == attempt:
+                    self._declared[key] = (attempt, "")
 
     def _forgive_superseded(self, name: str) -> None:
         """Failures that a retry has superseded are in rows alone: what memory restores is without them."""

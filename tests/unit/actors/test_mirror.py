@@ -10,7 +10,7 @@ from unit.actors.told import Box
 
 from stepwell.actors import mirror as mirror_module
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, FailAt, Failpoints
-from stepwell.actors.messages import RowRead, Written
+from stepwell.actors.messages import Drop, RowRead, Written
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreEvent, StoreTrouble
 from stepwell.store.link import LinkDown, NotDurable
@@ -207,6 +207,7 @@ def test_what_was_fenced_waits_until_the_lease_was_looked_at(stage: Stage) -> No
     stage.mirror.lease_checked(4, None)
     stage.rounds()
     assert len(stage.server.batches) == 2, "the partition is lost: its writes are forgotten"
+    assert stage.box.told == [Written(COMMITTED), Drop()], "and who waits for them is told"
 
 
 def test_what_an_earlier_lease_fenced_is_never_sent_again(stage: Stage) -> None:
@@ -216,6 +217,7 @@ def test_what_an_earlier_lease_fenced_is_never_sent_again(stage: Stage) -> None:
     stage.mirror.lease_checked(3, "now")
     stage.rounds(3)
     assert names(stage.server.batches)[1:] == [["new"]]
+    assert stage.box.told == [Drop(), Written(COMMITTED)]
     assert stage.mirror.idle
 
 

@@ -19,6 +19,10 @@ class Box:
     def tell(self, message: object) -> None:
         self.told.append(message)
 
+    def is_alive(self) -> bool:
+        """As an actor that has not stopped."""
+        return True
+
 
 class WaitingBox:
     """Told by other threads; `next` waits for it. That a body begins is passed over."""
