@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.events import Event
+from stepwell.metrics.saying import say
 
 logger = logging.getLogger("stepwell.bus")
 Subscriber: TypeAlias = Callable[[Event], None]
@@ -50,8 +51,9 @@ class Bus:
             for subscriber, handle in self._choose(type(event)) if handlers is None else handlers:
                 try:
                     handle(event)
-                except Exception:
-                    logger.exception("subscriber %r failed and gets no more events", subscriber)
+                except Exception as error:
+                    told = "subscriber %r failed and gets no more events"
+                    say(logger, "PartErred", told, subscriber, traceback=error, part="events")
                     self._subscribers = tuple(s for s in self._subscribers if s is not subscriber)
                     self._handlers.clear()
 

@@ -22,12 +22,12 @@ from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.left import Left
 from stepwell.actors.letters import Letters
-from stepwell.actors.noting import note
 from stepwell.actors.residents import Residents
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
 from stepwell.actors.suspicion import STRIKES_MAX, Suspicions, opened, parking, why_buried
 from stepwell.core.records import Outcome, encode
+from stepwell.metrics.saying import say
 from stepwell.store.inbox import Entry
 from stepwell.store.leases import Grant
 from stepwell.store.replies import Broken, Buried, Loaded, order
@@ -319,7 +319,7 @@ class Dispatcher(PooledActor):
         if route.rung and lease is not None:
             # It was on a list, and every sweep would find it there again.
             told = "execution %s is listed and has no row: it is taken off the lists"
-            note(logger, store_events.RowMissing, told, execution_id, execution=execution_id)
+            say(logger, "RowMissing", told, execution_id, execution=execution_id)
             self._shard.observer(store_events.RowMissing(execution_id))
             flows = sorted({flow.name for flow in self._shard.registry} | ({route.flow} - {""}))
             self._shard.mirror.send(None, Unlist(route.partition, execution_id, lease, flows))
@@ -341,7 +341,8 @@ class Dispatcher(PooledActor):
         """What has the name of its row is none, until a person mends it. The sweep looks again."""
         self._remove(execution_id)
         reason = f"the key {self._shard.keys.row(execution_id)} in Redis is no row of an execution ({error}): remove it"
-        logger.warning("execution %s can't be read: %s", execution_id, reason)
+        told = "execution %s can't be read: %s"
+        say(logger, "KeyUnreadable", told, execution_id, reason, execution=execution_id, detail=error)
         for mail in (route.open or {}).values():
             self._bury_mail(route.partition, mail, "not applicable", reason)
 
@@ -512,9 +513,9 @@ class Dispatcher(PooledActor):
     def _opens(self, kind: str, name: str, strike: Strike) -> None:
         against = f"{strike.count} of {STRIKES_MAX} strikes against it ({strike.cause})"
         told = "%s %s is opened again, with %s"
-        note(
+        say(
             logger,
-            store_events.SuspectOpened,
+            "SuspectOpened",
             told,
             kind,
             name,

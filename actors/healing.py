@@ -15,12 +15,12 @@ from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.ref import AnyRef
-from stepwell.actors.noting import note
 from stepwell.actors.shard import Shard
 from stepwell.core import row
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.status import PARK_REASONS
 from stepwell.core.transitions import dues, place_of, score_of
+from stepwell.metrics.saying import say
 from stepwell.store.replies import Committed, Loaded
 from stepwell.store.requests import ReadRev, Restore, Revive
 
@@ -47,7 +47,7 @@ class Healer(PooledActor):
         elif isinstance(message, m.TailLost):
             partition = message.partition
             told = "Redis has lost acknowledged writes of partition %d: comparing its rows"
-            note(logger, store_events.TailLost, told, partition, partition=partition)
+            say(logger, "TailLost", told, partition, partition=partition)
             self._shard.observer(store_events.TailLost(partition))
             self._lists_to_come += 1
             self._shard.dispatcher.tell(message)

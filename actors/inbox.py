@@ -16,11 +16,11 @@ from stepwell.actors import store_events
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import CountStarts, InboxRead, Listed, LookAround, Recover, Recovering, Swept
-from stepwell.actors.noting import note
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
 from stepwell.core.limits import WAKE_AHEAD_SECONDS
+from stepwell.metrics.saying import say
 from stepwell.store.inbox import START, Entry, InboxStore
 from stepwell.store.link import LinkDown
 from stepwell.store.replies import order
@@ -106,12 +106,12 @@ class InboxReader:
             if self._clock.monotonic() >= self._sweep_due:
                 self._sweep()
             if self._warned and not self._changes:
-                note(logger, store_events.StoreTrouble, "inboxes are read again", level=logging.INFO, part="inbox")
+                say(logger, "StoreTrouble", "inboxes are read again", level=logging.INFO, part="inbox")
                 self._warned = False
         except StoreError as error:
             if not self._warned:
                 told = "inboxes can't be read (%s); trying again"
-                note(logger, store_events.StoreTrouble, told, error, part="inbox", kind=kind_of(error))
+                say(logger, "StoreTrouble", told, error, part="inbox", kind=kind_of(error))
             self._warned = True
             self._observer(store_events.StoreTrouble("inbox", kind_of(error), str(error)))
             self._on_trouble()
@@ -179,7 +179,7 @@ class InboxReader:
         self._observer(store_events.StoreTrouble("inbox", kind, why))
         if not self._warned:
             told = "partitions that can't be taken over yet: %d (%s); trying again"
-            note(logger, store_events.StoreTrouble, told, len(partitions), why, part="inbox", kind=kind)
+            say(logger, "StoreTrouble", told, len(partitions), why, part="inbox", kind=kind)
             self._on_trouble()
         self._warned = True
 
@@ -194,9 +194,8 @@ class InboxReader:
         now = self._clock.now_ms()
         for partition, latest in zip(partitions, self._store.last_event_ms(partitions), strict=True):
             if latest > now + CLOCK_SLACK_MS:
-                logger.warning(
-                    "the clock of Redis was set back: all that waits in partition %d is looked at", partition
-                )
+                told = "the clock of Redis was set back: all that waits in partition %d is looked at"
+                say(logger, "ClockSetBack", told, partition, partition=partition)
                 for chunk in self._store.unfinished(partition):
                     self.dispatcher.tell(Recover(partition, chunk))
         until = now + WAKE_AHEAD_SECONDS * 1000
@@ -229,7 +228,8 @@ class InboxReader:
         if self._store.unreadable.keys() != self._unreadable:
             self._unreadable = frozenset(self._store.unreadable)
             for partition, why in self._store.unreadable.items():
-                logger.warning("the inbox of partition %d is a stranger's key (%s): remove it", partition, why)
+                told = "the inbox of partition %d is a stranger's key (%s): remove it"
+                say(logger, "KeyUnreadable", told, partition, why, partition=partition, detail=why)
         for entry in entries:
             after[entry.partition] = entry.entry_id
         if entries:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from stepwell.actors.intake import Intake
-from stepwell.actors.noting import note
 from stepwell.actors.store_events import StoreObserver, StoreTrouble
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError
+from stepwell.metrics.saying import say
 from stepwell.store.ingress import START, IngressEntry, IngressStore
 from stepwell.store.troubles import kind_of
 
@@ -72,12 +72,12 @@ class Ingress:
         try:
             self._round(block_ms)
             if self._warned:
-                note(logger, StoreTrouble, "the ingress is read again", level=logging.INFO, part="ingress")
+                say(logger, "StoreTrouble", "the ingress is read again", level=logging.INFO, part="ingress")
             self._warned = False
         except StoreError as error:
             if not self._warned:
                 told = "the ingress can't be read (%s); trying again"
-                note(logger, StoreTrouble, told, error, part="ingress", kind=kind_of(error))
+                say(logger, "StoreTrouble", told, error, part="ingress", kind=kind_of(error))
             self._warned = True
             self._observer(StoreTrouble("ingress", kind_of(error), str(error)))
             self._unsure = True
@@ -125,7 +125,8 @@ class Ingress:
             self._take(self._store.adopt())
             for consumer in self._store.idlers(FORGET_IDLE_MS):
                 if self._store.forget(consumer):
-                    logger.info("consumer %s of the ingress is gone and forgotten", consumer)
+                    told = "consumer %s of the ingress is gone and forgotten"
+                    say(logger, "ConsumerForgotten", told, consumer, detail=consumer)
 
     def _take(self, entries: Sequence[IngressEntry]) -> None:
         for batch in _batches(entries):

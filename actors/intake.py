@@ -23,6 +23,7 @@ from stepwell.client.starting import Offers, Start, creation, identity, misfits,
 from stepwell.core.clock import Clock
 from stepwell.core.errors import InvalidInput
 from stepwell.flow.registry import Registry
+from stepwell.metrics.saying import say
 from stepwell.store import queries
 from stepwell.store.ingress import BuryIngress, IngressEntry, IngressStore
 from stepwell.store.link import Link
@@ -149,7 +150,9 @@ class Intake:
                 if letter.entry_id in before or not reply.dup:
                     self._observer(store_events.DeadLettered(letter.kind, letter.reason))
             elif not isinstance(reply, Refused):
-                logger.error("entry %s of the ingress can't be buried: %s", letter.entry_id, reply)
+                told, entry = "entry %s of the ingress can't be buried: %s", letter.entry_id
+                of = {"part": "ingress", "kind": "refused", "entry": entry}
+                say(logger, "StoreTrouble", told, entry, reply, level=logging.ERROR, of=of)
         return buried
 
     # Starts.

@@ -23,11 +23,11 @@ from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.mirror import Mirror
-from stepwell.actors.noting import note
 from stepwell.actors.seqs import SeqBook
-from stepwell.actors.store_events import StoreEvent, StoreObserver
+from stepwell.actors.store_events import StoreObserver
 from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.core.partition import ranges
+from stepwell.metrics.saying import Kind, say
 from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, Unanswered, parse_lease
 from stepwell.store.link import StoreRefused
 from stepwell.store.troubles import kind_of
@@ -211,7 +211,7 @@ class Leases:
             now = self._clock.monotonic()
             if self._failing_since is None:
                 told = "leases can't be renewed (%s); trying again every %g s"
-                note(logger, store_events.StoreTrouble, told, error, RETRY_SECONDS, part="leases", kind=kind_of(error))
+                say(logger, "StoreTrouble", told, error, RETRY_SECONDS, part="leases", kind=kind_of(error))
                 self._failing_since = now
             self._due = self._retry_at = now + RETRY_SECONDS
             self._observer(store_events.StoreTrouble("leases", kind_of(error), str(error)))
@@ -219,8 +219,8 @@ class Leases:
             return False
         if self._failing_since is not None:
             lasted = self._clock.monotonic() - self._failing_since
-            told, kind = "leases are renewed again, after %.1f s", store_events.StoreTrouble
-            note(logger, kind, told, lasted, level=logging.INFO, part="leases", duration_s=round(lasted, 3))
+            told, seconds = "leases are renewed again, after %.1f s", round(lasted, 3)
+            say(logger, "StoreTrouble", told, lasted, level=logging.INFO, part="leases", duration_s=seconds)
         self._failing_since = None
         self._retry_at = 0.0
         return True
@@ -286,11 +286,11 @@ class Leases:
         if complete and grants and not missed:
             self.on_settled(sent)
         for holder, partitions in lost.items():
-            told, kind = f"{holder} holds what is not ours any more:", store_events.PartitionGone
-            _tell_of(kind, told, partitions, logging.WARNING, reason="lost", holder=holder)
+            told = f"{holder} holds what is not ours any more:"
+            _tell_of("PartitionGone", told, partitions, logging.WARNING, reason="lost", holder=holder)
         if retaken:
             told = "leases had lapsed or were lost, nobody else had taken them: ours again in"
-            _tell_of(store_events.PartitionGained, told, retaken, reason="taken again")
+            _tell_of("PartitionGained", told, retaken, reason="taken again")
         self._note_missed(missed)
         for partition in list(self._suspects):
             self._checked(partition)
@@ -298,8 +298,8 @@ class Leases:
     def _note_missed(self, missed: Unanswered | None) -> None:
         """A part of the store does not answer: the leases there lapse if it stays so, the others don't."""
         if missed is not None and not self._missed:
-            told, kind = "some leases can't be renewed (%s); trying again every %g s", store_events.StoreTrouble
-            note(logger, kind, told, missed.reason, RETRY_SECONDS, part="leases", kind=missed.kind)
+            told = "some leases can't be renewed (%s); trying again every %g s"
+            say(logger, "StoreTrouble", told, missed.reason, RETRY_SECONDS, part="leases", kind=missed.kind)
         self._missed = missed is not None
 
     def _checked(self, partition: int) -> None:
@@ -350,8 +350,8 @@ class Leases:
         self._unreleased += [grant for grant in granted if grant.epoch <= self._given_up.get(grant.partition, 0)]
         untaken = next((answer for answer in answers if isinstance(answer, Unanswered)), None)
         if untaken is not None and untaken.reason != self._untaken:
-            told, kind = "some partitions can't be taken (%s); trying again", store_events.StoreTrouble
-            note(logger, kind, told, untaken.reason, part="leases", kind=untaken.kind)
+            told = "some partitions can't be taken (%s); trying again"
+            say(logger, "StoreTrouble", told, untaken.reason, part="leases", kind=untaken.kind)
         self._untaken = "" if untaken is None else untaken.reason
         with self._lock:
             too_late = self._released
@@ -362,7 +362,7 @@ class Leases:
                 self._observer(store_events.PartitionGained(grant.partition, _cause(grant, dead)))
         if grants and not too_late:
             causes = ",".join(sorted({_cause(grant, dead) for grant in grants} - {""})) or None
-            _tell_of(store_events.PartitionGained, "took", [grant.partition for grant in grants], cause=causes)
+            _tell_of("PartitionGained", "took", [grant.partition for grant in grants], cause=causes)
         if too_late and grants:
             self._give_back(grants)
         return [answer for answer in answers if isinstance(answer, Held)]
@@ -420,7 +420,7 @@ class Leases:
                 self._observer(store_events.PartitionGone(partition, "handed over"))
                 given.append(partition)
         if given:
-            _tell_of(store_events.PartitionGone, "handed over", given, reason="handed over")
+            _tell_of("PartitionGone", "handed over", given, reason="handed over")
         if self._unreleased:
             try:
                 self._give_back(self._unreleased)
@@ -446,7 +446,7 @@ def _cause(grant: Grant, dead: bool) -> Literal["", "boxed", "dead", "lapsed"]:
 
 
 def _tell_of(
-    kind: type[StoreEvent],
+    kind: Kind,
     what: str,
     partitions: list[int],
     level: int = logging.INFO,
@@ -457,7 +457,7 @@ def _tell_of(
 ) -> None:
     """One line, however many partitions."""
     count = len(partitions)
-    note(
+    say(
         logger,
         kind,
         "%s %d partition%s",

@@ -7,8 +7,8 @@ import logging
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.mirror import Mirror
-from stepwell.actors.noting import note
 from stepwell.actors.store_events import DeadLettered, StoreObserver, StoreTrouble
+from stepwell.metrics.saying import say
 from stepwell.store.replies import Broken, Buried, Reply
 from stepwell.store.requests import DeadLetter
 
@@ -56,7 +56,7 @@ class Letters:
             self._stuck.add(letter.partition)
             told = "entry %s of the inbox of partition %d can't be buried: %s"
             where = (letter.entry_id, letter.partition, reply.said)
-            note(logger, StoreTrouble, told, *where, level=logging.ERROR, part="mirror", kind="refused")
+            say(logger, "StoreTrouble", told, *where, level=logging.ERROR, part="mirror", kind="refused")
 
     def lost(self, partition: int) -> None:
         """The partition is not ours any more."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.core.formats import FORMAT
 from stepwell.core.ownership import ACTIVE, LEAVING, Member, Roster, State, newest, owners, worker_of
+from stepwell.metrics.saying import Kind, say
 from stepwell.store.leases import LeaseHolder
 from stepwell.store.link import StoreRefused
 from stepwell.store.members import Members
@@ -103,12 +104,14 @@ class Membership:
         except (StoreUnreachable, StoreRefused):
             raise
         except StoreError as error:
-            self._warn(f"who shares this namespace can't be read ({error}); what was known last stays in force")
+            told = f"who shares this namespace can't be read ({error}); what was known last stays in force"
+            self._warn("KeyUnreadable", told)
             return False
         self._roster.saw(roll.members, roll.server_ms, self._monotonic())
         me = self._roster.get(self._me.name)
         if me is not None and me.incarnation != self._me.incarnation and not self._is_dead(me.host):
-            self._warn(f"another living shard calls itself {self._me.name}: give each worker a name of its own")
+            told = f"another living shard calls itself {self._me.name}: give each worker a name of its own"
+            self._warn("NameTaken", told)
         living = self._roster.living().items()
         formats = {each: it.format for each, it in living if it.state == ACTIVE and not self._is_orphan(it)}
         formats[self._me.name] = self._me.format
@@ -138,18 +141,25 @@ class Membership:
         if outdated == self.outdated or self._leaving:
             return
         if outdated:
-            logger.warning(
+            say(
+                logger,
+                "StandingBy",
                 "a newer version of the runtime shares this namespace (%s reads format %d, this one reads up to %d):"
                 " this shard hands its partitions over and stands by; upgrade it",
                 min(active),
                 best,
                 self._me.format,
+                reason="outdated",
             )
         else:
-            logger.warning(
+            say(
+                logger,
+                "StandingBy",
                 "no newer version of the runtime is active any more: this shard takes partitions again; what is of a"
                 " format newer than %d is left alone",
                 self._me.format,
+                level=logging.INFO,
+                reason="outdated",
             )
 
     def _reckon(self, active: frozenset[str]) -> bool:
@@ -162,7 +172,7 @@ class Membership:
         logger.debug("%d shards share this namespace; %d partitions are for this one", len(active), len(self._wanted))
         return True
 
-    def _warn(self, text: str) -> None:
+    def _warn(self, kind: Kind, text: str) -> None:
         if text not in self._warned:
-            logger.warning("%s", text)
+            say(logger, kind, "%s", text, part="membership")
             self._warned.add(text)

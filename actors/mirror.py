@@ -16,8 +16,8 @@ from typing import Protocol
 from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, NO_FAILPOINTS, Failpoints
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import Answered, Drop, LetterAnswered, RowRead, Written
-from stepwell.actors.noting import note
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver, StoreTrouble
+from stepwell.metrics.saying import Kind, say
 from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import UNREACHABLE, Committed, Fenced, Refused, Reply
 from stepwell.store.requests import Commit, DeadLetter, Forget, Load, ReadRev, Restore, Revive, Unlist
@@ -203,7 +203,9 @@ class Mirror:
             if self._troubles:
                 lasted = self._monotonic() - self._trouble_since
                 told = "Redis acknowledges writes again, after %.1f s"
-                note(logger, StoreTrouble, told, lasted, level=logging.INFO, part="mirror", duration_s=round(lasted, 3))
+                say(
+                    logger, "StoreTrouble", told, lasted, level=logging.INFO, part="mirror", duration_s=round(lasted, 3)
+                )
             self._troubles = 0
 
     def _reach(self, failpoint: str, batch: list[Order]) -> None:
@@ -225,8 +227,9 @@ class Mirror:
             self._trouble_since = self._monotonic()
         if self._troubles % TOLD_EACH == 0:
             told = "Redis does not acknowledge writes (%s); %d wait, nothing is lost, trying again in %.2g s"
+            what: Kind = "StoreTrouble" if isinstance(event, StoreTrouble) else "NotSafeYet"
             kind = event.kind if isinstance(event, StoreTrouble) else None
-            note(logger, type(event), told, reason, len(batch), seconds, part="mirror", kind=kind, error=reason)
+            say(logger, what, told, reason, len(batch), seconds, part="mirror", kind=kind, error=reason)
         self._troubles += 1
         self._observer(event)
         if partly:

@@ -10,9 +10,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from stepwell.actors.noting import note
-from stepwell.actors.store_events import LeftAlone
 from stepwell.core.formats import FORMAT, entry_format, row_format
+from stepwell.metrics.saying import say
 
 __all__ = ["Newer"]
 
@@ -79,9 +78,9 @@ class Newer:
         """Tell people, once for each kind and format."""
         if (kind, found) not in self._said:
             self._said.add((kind, found))
-            note(
+            say(
                 logger,
-                LeftAlone,
+                "LeftAlone",
                 "%s %s has format %d, and this version reads up to %d: it and all like it are left alone, until a newer"
                 " worker owns them; upgrade this one",
                 _SHOWN[kind],

@@ -8,10 +8,10 @@ from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.supervision import ChildFailed, RestartIntensity
-from stepwell.actors.noting import note
 from stepwell.actors.shard import Shard
 from stepwell.core.redact import redact
 from stepwell.core.status import PARK_CRASHED
+from stepwell.metrics.saying import say
 
 logger = logging.getLogger("stepwell.supervisor")
 TRACEBACK_CHARACTERS_MAX = 4000
@@ -37,9 +37,9 @@ class Supervisor(PooledActor):
         # What a user's code raises may hold an address with its password.
         error = redact(f"{type(failure.error).__name__}: {failure.error}")
         traceback = redact(failure.traceback)
-        note(
+        say(
             logger,
-            store_events.ActorFailed,
+            "ActorFailed",
             "the actor of execution %s failed in %s (%s); %s",
             execution_id,
             failure.where,

@@ -12,6 +12,7 @@ from stepwell.core.events import ExecutionParked
 from stepwell.core.ownership import next_rev
 from stepwell.core.records import TerminalError, decode_meta, encode
 from stepwell.core.status import PARKED, STATUSES, TERMINAL
+from stepwell.metrics.saying import say
 from stepwell.store.leases import Grant
 from stepwell.store.requests import DROP, Commit
 
@@ -27,7 +28,9 @@ def parking_commit(
     rev = fields.get("rev", b"")
     if not rev.isdigit() or status not in STATUSES:
         what = "execution %s can't be read (%s: %s), nor parked: its row has no revision or status"
-        logger.error(what, told.execution_id, told.reason, told.detail)
+        place = told.execution_id
+        words = {"reason": told.reason, "detail": told.detail}
+        say(logger, "KeyUnreadable", what, place, *words.values(), level=logging.ERROR, execution=place, of=words)
         return None
     if status == PARKED or status in TERMINAL:
         return None

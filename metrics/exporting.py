@@ -15,6 +15,8 @@ from typing import Final, TypeAlias
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from stepwell.metrics.saying import say
+
 __all__ = ["Exporting", "Lost"]
 
 Lost: TypeAlias = Callable[[str, int], None]
@@ -108,7 +110,8 @@ class Exporting(BatchSpanProcessor):
         if lost > self._told:
             self._told, self._told_at = lost, self._monotonic()
             why = f" ({self.dropped} of them found the queue full)" if self.dropped else ""
-            logger.warning("%d spans of this process are lost so far: they could not be exported%s", lost, why)
+            told = "%d spans of this process are lost so far: they could not be exported%s"
+            say(logger, "SpansLost", told, lost, why, spans=lost)
 
 
 def _queue_size(environment: Mapping[str, str]) -> int:

@@ -18,6 +18,7 @@ from socketserver import TCPServer
 
 from stepwell.core.errors import UsageError
 from stepwell.core.messages import message_of
+from stepwell.metrics.saying import say
 from stepwell.metrics.scraping import Answer, Scrapes
 
 __all__ = ["Exposition", "no_problem"]
@@ -104,11 +105,8 @@ class Exposition:
             if self._otherwise is None or error.errno != errno.EADDRINUSE:
                 raise
         server = _Server(family, (host, self._otherwise), self._pages)
-        _logger.warning(
-            "port %d is taken: metrics are served on port %d (choose one by --metrics-port)",
-            port,
-            server.server_address[1],
-        )
+        told = "port %d is taken: metrics are served on port %d (choose one by --metrics-port)"
+        say(_logger, "PortTaken", told, port, server.server_port, port=server.server_port)
         return server
 
     def stop(self) -> None:
@@ -145,7 +143,8 @@ class _Pages:
         try:
             return HTTPStatus.OK, self._scrapes.answer(accept, accept_encoding)
         except Exception as error:
-            _logger.exception("the page of metrics could not be made")
+            told = "the page of metrics could not be made"
+            say(_logger, "PartErred", told, traceback=error, part="metrics")
             said = f"the page could not be made: {type(error).__name__}; the log has the rest\n"
             return HTTPStatus.INTERNAL_SERVER_ERROR, Answer(PLAIN, "", said.encode())
 
@@ -154,7 +153,7 @@ def _ask(probe: Probe) -> str:
     try:
         return probe()
     except Exception as error:
-        _logger.exception("a probe failed")
+        say(_logger, "PartErred", "a probe failed", traceback=error, part="metrics")
         return f"the probe itself failed: {type(error).__name__}"
 
 

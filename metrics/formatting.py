@@ -13,7 +13,6 @@ import json as json_format
 import logging
 import math
 import re
-import traceback
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -21,6 +20,7 @@ from stepwell.core.escapes import CONTROL, WIDE
 from stepwell.core.messages import message_of
 from stepwell.core.redact import Secrets, redact
 from stepwell.flow.context import running_step
+from stepwell.metrics.saying import traceback_of
 
 __all__ = ["JsonFormatter", "KeyValueFormatter", "utc_ms"]
 
@@ -62,11 +62,7 @@ class _Redacting(logging.Formatter):
         """The traceback of `record.exc_info`, redacted; as it stands, with whatever its messages hold."""
         if not isinstance(ei, tuple) or ei[1] is None:
             return ""
-        try:
-            lines = traceback.format_exception(ei[1])
-        except Exception as error:
-            lines = [f"{type(ei[1]).__name__} (its traceback can't be shown: {type(error).__name__})"]
-        return self.clean("".join(lines).rstrip("\n"))
+        return self.clean(traceback_of(ei[1]))
 
     def clean(self, text: str) -> str:
         """The text without credentials; lone surrogates, which no stream could write, are replaced."""

@@ -110,7 +110,7 @@ class _OurHandler(PatientHandler):
         self._counting = threading.Lock()
         self.setFormatter(formatter)
         self.addFilter(self._admits)
-        self._throttle: Throttle[tuple[str, int, str]] = Throttle()
+        self._throttle: Throttle[tuple[str, int, str, str]] = Throttle()
 
     def _admits(self, record: logging.LogRecord) -> bool:
         """Whether the record is written."""
@@ -120,7 +120,7 @@ class _OurHandler(PatientHandler):
         said = _told(record)
         like = said if record.msg == "%s" else str(record.msg)
         with self._counting:
-            return self._throttle.admits((record.name, record.levelno, like), self._monotonic(), said)
+            return self._throttle.admits((record.name, record.levelno, _event(record), like), self._monotonic(), said)
 
     def tick(self, all_of_it: bool = False) -> None:
         """Tell of what was left out in windows that are over, or in all."""
@@ -128,8 +128,8 @@ class _OurHandler(PatientHandler):
         with self._counting:
             found = self._throttle.flush(now) if all_of_it else self._throttle.over(now)
         for each in found:
-            name, level, _ = each.key
-            fields = {"like": each.example, "left_out": each.count}
+            name, level, event, _ = each.key
+            fields = {"event": event, "like": each.example, "left_out": each.count}
             extra = {"fields": fields, LIMITED: True}
             logging.getLogger(name).log(level, "%s", _more_told(each), extra=extra)
 
@@ -147,6 +147,12 @@ def tick_logging(all_of_it: bool = False) -> None:
             handler.tick(all_of_it)
 
 
+def _event(record: logging.LogRecord) -> str:
+    """Of what kind the line is; one that has none is of any logger."""
+    fields = getattr(record, "fields", None)
+    return str(fields.get("event", "LinesLeftOut")) if isinstance(fields, Mapping) else "LinesLeftOut"
+
+
 def _told(record: logging.LogRecord) -> str:
     """What the record says, cut short."""
     try:
@@ -159,7 +165,7 @@ def _left_out(formatter: logging.Formatter, count: int) -> str:
     """The line that stands for those which nobody read in time."""
     message = f"{count:,} log lines were left out: whoever reads the log did not keep up"
     record = logging.LogRecord("stepwell.logs", logging.WARNING, __file__, 0, message, None, None)
-    record.fields = {"left_out": count}
+    record.fields = {"event": "LinesLeftOut", "left_out": count}
     return formatter.format(record)
 
 

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
+from stepwell.metrics.saying import say
 from stepwell.metrics.sheetlayout import HEADER_SIZE, MAGIC, SEGMENT_SIZE
 
 __all__ = ["FileSegments", "MemorySegments", "Segments", "SheetFile", "Source"]
@@ -78,11 +79,15 @@ class FileSegments:
                 _write(self._fd, at, _EMPTY)
             segment = mmap.mmap(self._fd, SEGMENT_SIZE, offset=at)
         except OSError as error:
-            _logger.warning(
+            say(
+                _logger,
+                "FileUnusable",
                 "metrics of this process are incomplete (%s: %s): make room there, or set TMPDIR, and restart the"
                 " worker",
                 self._path,
                 error.strerror,
+                part="metrics",
+                error=error,
             )
             self._full = True
             return memoryview(bytearray(SEGMENT_SIZE))

@@ -69,6 +69,8 @@ FIELDS: Final = {
     "eviction": "what the server does when its memory is full",
     "replicas": "how many replicas it has",
     "kept": "whether every promise can be kept (yes, no)",
+    "port": "the port that is taken instead",
+    "spans": "how many spans are lost so far",
     "left_out": "how many lines were left out",
     "like": "one of these lines",
 }

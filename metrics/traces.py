@@ -36,6 +36,7 @@ from stepwell.core.tracing import RANDOM, SAMPLED, ExecutionTrace, read_tracepar
 from stepwell.flow.context import StepContext
 from stepwell.metrics.exporting import Exporting, Lost
 from stepwell.metrics.providers import provider_of, target_of
+from stepwell.metrics.saying import say
 from stepwell.metrics.spans import ENDS_SPANS, SpanData, execution_name, spans_of
 from stepwell.metrics.tracing import TraceSetup, has_provider
 
@@ -119,13 +120,12 @@ class Traces:
             if flags & SAMPLED:
                 for span in spans_of(event, checkpoint, belongs):
                     self._emit(span, belongs, flags)
-        except Exception:
+        except Exception as error:
             # An observer's fault must not harm the execution that it observes.
             if not self._failed:
                 self._failed = True
-                logger.exception(
-                    "a span of execution %s could not be made; later ones may fail as well", event.execution_id
-                )
+                told, of = "a span of execution %s could not be made; later ones may fail as well", event.execution_id
+                say(logger, "PartErred", told, of, traceback=error, part="traces", execution=of, flow=event.flow)
 
     def trace(self, execution_id: str) -> str:
         """Id of the trace of the execution that was followed last, in hex, if it is that one and is sampled."""
@@ -158,7 +158,8 @@ class Traces:
         flusher.start()
         flusher.join(FLUSH_SECONDS)
         if flusher.is_alive():
-            logger.warning("the last spans could not be exported within %g s and are lost", FLUSH_SECONDS)
+            told = "the last spans could not be exported within %g s and are lost"
+            say(logger, "SpansLost", told, FLUSH_SECONDS, reason="shutdown")
             for each in self._exports:
                 each.give_up()
 

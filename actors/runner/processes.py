@@ -26,6 +26,7 @@ from stepwell.core.records import Failure
 from stepwell.flow.arguments import PackedArguments, pack, travels
 from stepwell.flow.attempt import AttemptError
 from stepwell.metrics.logs import current_setup
+from stepwell.metrics.saying import say
 from stepwell.metrics.tracing import TraceSetup
 
 logger = logging.getLogger("stepwell.runner")
@@ -104,7 +105,7 @@ class ProcessPool:
         try:
             thread.start()
         except RuntimeError as error:
-            logger.warning("no thread for step processes: %s", error)
+            say(logger, "StepsHeldBack", "no thread for step processes: %s", error, part="processes", error=error)
             loop.close()
             return False
         self._loop, self._thread = loop, thread
@@ -128,7 +129,8 @@ class ProcessPool:
             try:
                 await self._run_one(attempt)
             except OSError as error:
-                logger.warning("no step process can be started: %s", error)
+                what, of = "no step process can be started: %s", attempt.order.context.log_fields
+                say(logger, "StepsHeldBack", what, error, part="processes", error=error, of=of)
                 self._attempts.hold_back(attempt)
             except NotLoaded as error:
                 self._never_ran(attempt, told(attempt.order, started, AttemptError(error.failure, True)))
@@ -136,7 +138,8 @@ class ProcessPool:
                 self._never_ran(attempt, erred(attempt.order, started, error))
             except Exception as error:
                 # A fault of ours must not leave an execution waiting for ever.
-                logger.exception("%s could not be attended", _of(attempt.order, "").rstrip())
+                what, of = _of(attempt.order, "could not be attended"), attempt.order.context.log_fields
+                say(logger, "PartErred", "%s", what, traceback=error, part="processes", of=of)
                 if attempt.outcome is None:
                     self._attempts.finish(attempt, erred(attempt.order, started, error))
 

@@ -27,6 +27,7 @@ from stepwell.core.limits import Limits
 from stepwell.flow.attempt import copied_arguments
 from stepwell.flow.context import running_step
 from stepwell.flow.operations import StepCall
+from stepwell.metrics.saying import say
 
 logger = logging.getLogger("stepwell.runner")
 USUAL_LIMITS = Limits()
@@ -141,7 +142,8 @@ class StepRunner:
                 self._loop.run_forever()
             except BaseException as error:
                 # asyncio lets SystemExit and KeyboardInterrupt of any task out; whoever awaits that task gets it too.
-                logger.error("a task of a step raised %s; the step loop goes on", type(error).__name__, exc_info=error)
+                told = "a task of a step raised %s; the step loop goes on"
+                say(logger, "PartErred", told, type(error).__name__, traceback=error, part="steps")
         self._loop.close()
 
     def _submit(self, attempt: Attempt) -> bool:
@@ -212,10 +214,9 @@ class StepRunner:
             return
         try:
             self._observer(StepOverran(of.execution_id, of.flow, of.step, of.path, of.attempt, lasted, timeout))
-        except Exception:
-            logger.exception(
-                "step %s of execution %s overran its timeout, which could not be told", of.path, of.execution_id
-            )
+        except Exception as error:
+            told = "step %s of execution %s overran its timeout, which could not be told"
+            say(logger, "PartErred", told, of.path, of.execution_id, traceback=error, part="steps", of=of.log_fields)
 
     def _run_sync(self, attempt: Attempt) -> None:
         started = self._clock.now_ms()

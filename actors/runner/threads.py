@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from stepwell.core.fair import FairQueue
+from stepwell.metrics.saying import say
 
 logger = logging.getLogger("stepwell.runner")
 Job: TypeAlias = Callable[[], None]
@@ -74,7 +75,8 @@ class ThreadPool:
         try:
             thread.start()
         except RuntimeError as error:
-            logger.warning("no thread for sync steps beyond %d: %s", self._threads, error)
+            told = "no thread for sync steps beyond %d: %s"
+            say(logger, "StepsHeldBack", told, self._threads, error, part="threads", error=error)
         else:
             self._threads += 1
 

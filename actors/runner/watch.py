@@ -10,6 +10,7 @@ from collections.abc import Callable
 from stepwell.actors.kit.clock import monotonic
 from stepwell.actors.runner.threads import ThreadPool
 from stepwell.flow.context import StepContext
+from stepwell.metrics.saying import say
 
 logger = logging.getLogger("stepwell.runner")
 GIVE_UP_SECONDS = 30.0
@@ -47,12 +48,11 @@ class Watch:
             if self._over:
                 return
             self._given_up = self._pool.give_up_one()
-        logger.warning(
-            "step %s of execution %s hangs %g s beyond its timeout; a thread can't be stopped, its execution waits on",
-            self._context.path,
-            self._context.execution_id,
-            GIVE_UP_SECONDS,
+        of = self._context
+        told = (
+            "step %s of execution %s hangs %g s beyond its timeout; a thread can't be stopped, its execution waits on"
         )
+        say(logger, "ThreadGivenUp", told, of.path, of.execution_id, GIVE_UP_SECONDS, of=of.log_fields)
 
     def ended(self) -> float:
         """The body has returned or raised, after so many seconds."""

@@ -10,6 +10,7 @@ import typer
 from stepwell.cli import run_options as option
 from stepwell.cli.run_options import METRICS_HOST, METRICS_PORT
 from stepwell.cli.session import NAMESPACE, Data, Namespace, Redis, Session, Verbose, VerboseLogs, resolved, session
+from stepwell.metrics.saying import say
 
 if TYPE_CHECKING:
     from stepwell.worker.parent import Parent
@@ -90,7 +91,7 @@ def run(
     parent.start()
     # After it has connected: who has no server yet is told of that first.
     for finding in parent.loaded.findings:
-        logger.warning("%s", finding)
+        say(logger, "FlowFinding", "%s", finding, detail=finding)
     if parent.running:
         _announce(own, parent, log_json)
     raise typer.Exit(parent.wait())

@@ -175,10 +175,12 @@ class Driver(Driving):
         except (DriverClosing, GeneratorExit):
             return
         except BaseException as error:
+            what, flow = type(error).__name__, self._flow.name
             logger.warning(
                 "flow %s raised %s while it was taken out of memory: in a flow, `finally` may only await steps",
-                self._flow.name,
-                type(error).__name__,
+                flow,
+                what,
+                extra={"fields": {"flow": flow, "error": what, "event": "CleanupRaised"}},
             )
 
     def _live_branches(self) -> Iterator[_Branch]:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
+from stepwell.metrics.saying import say
+
 __all__ = ["Background"]
 
 T = TypeVar("T")
@@ -36,5 +38,6 @@ class Background:
             work = self._work.get()
             try:
                 work()
-            except Exception:
-                logger.exception("%s failed", threading.current_thread().name)
+            except Exception as error:
+                name = threading.current_thread().name
+                say(logger, "PartErred", "%s failed", name, traceback=error, part=name)

@@ -24,6 +24,7 @@ from stepwell.flow.lint import lint
 from stepwell.flow.loader import load
 from stepwell.flow.registry import Registry
 from stepwell.metrics.logs import setup_logging
+from stepwell.metrics.saying import say
 from stepwell.store.durability import parse_durability
 from stepwell.store.keys import Keys
 from stepwell.store.namespace import Namespace
@@ -94,7 +95,7 @@ class ShardProcess:
             self._say(c.Failed(type(error).__name__, redact(message_of(error))))
             return 1
         except BaseException as error:
-            logger.critical("the shard ends by an unexpected error", exc_info=True)
+            say(logger, "PartFailed", "the shard ends by an unexpected error", traceback=error, part="shard")
             self._say(c.Failed(type(error).__name__, redact(f"unexpected {type(error).__name__}: {message_of(error)}")))
             return 1
         finally:
@@ -153,8 +154,8 @@ class ShardProcess:
             while not receiver.ended:
                 for message in receiver.receive():
                     self._heard(message)
-        except Exception:
-            logger.critical("the shard can't hear its parent any more", exc_info=True)
+        except Exception as error:
+            say(logger, "PartFailed", "the shard can't hear its parent any more", traceback=error, part="control")
         process.kill_group(os.getpid())  # the parent is gone, or as good as gone
 
     def _heard(self, message: c.ToShard) -> None:

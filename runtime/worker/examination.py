@@ -12,9 +12,9 @@ from stepwell.actors.boxlayout import fault_path
 from stepwell.actors.boxreport import BoxReport
 from stepwell.actors.leases import TTL_MS
 from stepwell.core.errors import StoreError
+from stepwell.metrics.saying import say
 from stepwell.store.namespace import Namespace
 from stepwell.store.scripts import Scripts
-from stepwell.worker.lines import tell
 from stepwell.worker.opening import connector
 from stepwell.worker.postmortem import Findings, examine
 
@@ -49,11 +49,12 @@ class Examination:
             except StoreError as error:
                 if time.monotonic() >= deadline:
                     told = "what killed shard %s could not be written down: %s"
-                    logger.error(told, self.shard_id, error, extra={"fields": {"shard": self.shard_id}})
+                    of = {"shard": self.shard_id, "error": error}
+                    say(logger, "ShardExamined", told, self.shard_id, error, level=logging.ERROR, of=of)
                     return False
                 time.sleep(PAUSE_SECONDS)
                 continue
-            tell(
+            say(
                 logger,
                 "ShardExamined",
                 "shard %s: %s",

@@ -14,10 +14,10 @@ from typing import Final, Protocol
 from stepwell.actors.verdict import HANG_SECONDS
 from stepwell.core.restarts import RestartRules
 from stepwell.metrics.instruments import COMMITS
+from stepwell.metrics.saying import Kind, say
 from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import WorkerMetrics
 from stepwell.worker import control as c
-from stepwell.worker.lines import Happening, tell
 from stepwell.worker.slots import Cause, Slot
 from stepwell.worker.spawn import Handle
 
@@ -218,7 +218,7 @@ class Fleet:
         if slot.state == "starting":  # and not told to end meanwhile
             slot.state = "running"
         pid = 0 if slot.handle is None else slot.handle.pid
-        tell(logger, "ShardStarted", "shard %s runs (process %d)", slot.name, pid, shard=slot.name, pid=pid)
+        say(logger, "ShardStarted", "shard %s runs (process %d)", slot.name, pid, shard=slot.name, pid=pid)
         self.had_started = self.had_started or all(each.state == "running" for each in self.slots)
 
     def _failed(self, slot: Slot, message: c.Failed) -> None:
@@ -245,7 +245,7 @@ class Fleet:
                 "shard %s has said nothing for %g s of its start: a module with flows takes long to load, or Redis to"
                 " answer"
             )
-            tell(logger, "ShardSlow", told, slot.name, SLOW_SECONDS, shard=slot.name)
+            say(logger, "ShardSlow", told, slot.name, SLOW_SECONDS, shard=slot.name)
 
     def _kill(self, slot: Slot, cause: Cause) -> None:
         if slot.handle is None or slot.kill_cause is not None:
@@ -275,9 +275,9 @@ class Fleet:
         if self.refusal is None or self.had_started:  # who waits for the start is told
             self._tell_of(slot, "ShardDied", "shard %s died: %s", cause, pid)
 
-    def _tell_of(self, slot: Slot, what: Happening, told: str, cause: Cause, pid: int | None) -> None:
+    def _tell_of(self, slot: Slot, what: Kind, told: str, cause: Cause, pid: int | None) -> None:
         name, text = slot.name, cause.text
-        tell(logger, what, told, name, text, shard=name, pid=pid, cause=cause.kind, detail=text)
+        say(logger, what, told, name, text, shard=name, pid=pid, cause=cause.kind, detail=text)
 
     def _decide(self, slot: Slot, named: bool) -> None:
         """Start a dead shard again, later or never."""
@@ -296,5 +296,5 @@ class Fleet:
         when = f" in {pause:g} s" if pause else ""
         cause = None if slot.cause is None else slot.cause.kind
         told = "shard %s is started again%s"
-        tell(logger, "ShardRestarting", told, slot.name, when, shard=slot.name, cause=cause, delay_s=pause)
+        say(logger, "ShardRestarting", told, slot.name, when, shard=slot.name, cause=cause, delay_s=pause)
         slot.state, slot.due = "waiting", self._monotonic() + pause

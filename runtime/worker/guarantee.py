@@ -8,9 +8,9 @@ from typing import Final
 
 import redis
 
-from stepwell.actors.noting import note
 from stepwell.actors.store_events import GuaranteeSeen, StoreObserver
 from stepwell.core.errors import StoreError
+from stepwell.metrics.saying import say
 from stepwell.store.check import check_server
 from stepwell.store.durability import Durability
 from stepwell.store.examination import topology_of
@@ -60,5 +60,5 @@ class Guarantee:
         broken = {each.text for each in judge(facts) if each.level == "broken"}
         for text in sorted(broken - self._told):
             told = "a promise can't be kept any more: %s"
-            note(logger, GuaranteeSeen, told, text, level=logging.ERROR, kept="no", detail=text)
+            say(logger, "GuaranteeSeen", told, text, level=logging.ERROR, kept="no", detail=text)
         self._told = broken

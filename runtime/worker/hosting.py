@@ -18,6 +18,7 @@ from stepwell.core.ownership import worker_of
 from stepwell.flow.registry import Registry
 from stepwell.flow.source import steps_of
 from stepwell.metrics import tracing
+from stepwell.metrics.saying import say
 from stepwell.metrics.sheet import Sheet
 from stepwell.store.namespace import Namespace
 from stepwell.worker.config import WorkerConfig
@@ -124,15 +125,18 @@ def tracing_of(settings: ShardSettings, lost: Callable[[str, int], None]) -> Tra
     """
     if not tracing.wanted(settings.otel):
         if settings.otel is None and (nowhere := tracing.why_nowhere()):
-            logger.info("%s: no spans are made", nowhere)
+            say(logger, "TracingSeen", "%s: no spans are made", nowhere, detail=nowhere)
         elif settings.otel is None and (why := tracing.why_not()):
-            logger.info("no spans are made, though OTEL_* variables say where they go: %s", why)
+            told = "no spans are made, though OTEL_* variables say where they go: %s"
+            say(logger, "TracingSeen", told, why, detail=why)
         return None
     traces = tracing.open_tracing(tracing.TraceSetup(worker_of(settings.shard_id), settings.shard_id), lost)
     if traces.target:
-        logger.info("spans go to %s", traces.target)
+        say(logger, "TracingSeen", "spans go to %s", traces.target, detail=traces.target)
     else:
-        logger.warning("spans are made and go nowhere: %s; unset it, or leave --otel out", tracing.why_nowhere())
+        why = tracing.why_nowhere()
+        told = "spans are made and go nowhere: %s; unset it, or leave --otel out"
+        say(logger, "TracingSeen", told, why, level=logging.WARNING, detail=why)
     return traces
 
 
@@ -143,11 +147,15 @@ def sheet_of(settings: ShardSettings, flows: Container[str] | None = None) -> Sh
     try:
         return Sheet.open(Path(settings.sheet), flows=flows)
     except OSError as error:
-        logger.warning(
+        say(
+            logger,
+            "FileUnusable",
             "metrics of shard %s are not shown (%s: %s): make room there, or set TMPDIR, and restart the worker",
             settings.shard_id,
             settings.sheet,
             error.strerror,
+            part="metrics",
+            error=error,
         )
         return Sheet.in_memory(flows=flows)
 
@@ -159,11 +167,15 @@ def box_of(settings: ShardSettings) -> BlackBox:
     try:
         return BlackBox.create(Path(settings.box))
     except OSError as error:
-        logger.warning(
+        say(
+            logger,
+            "FileUnusable",
             "shard %s has no black box (%s: %s): if it hangs nobody ends it, and if it dies all its open steps count as"
             " interrupted; make room there, or set TMPDIR, and restart the worker",
             settings.shard_id,
             settings.box,
             error.strerror,
+            part="black box",
+            error=error,
         )
         return NO_BOX

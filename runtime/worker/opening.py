@@ -11,11 +11,13 @@ import redis
 from stepwell.client.address import Place
 from stepwell.core.errors import StoreError
 from stepwell.core.redact import redact_url
+from stepwell.metrics.saying import say
 from stepwell.store.check import ServerFacts, check_server, require_fit
 from stepwell.store.connect import connect
 from stepwell.store.durability import Durability, require_durable, slow_mode
 from stepwell.store.embedded import read_secret, write_secret
 from stepwell.store.namespace import SECRET_BYTES, Namespace, open_namespace
+from stepwell.store.troubles import kind_of
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.naming import WorkerName
 from stepwell.worker.shard import SOCKET_TIMEOUT_SECONDS
@@ -41,13 +43,13 @@ def open_store(connect_as: Callable[[str], redis.Redis], config: WorkerConfig) -
         facts = check_server(client)
         require_fit(facts)
         for warning in facts.warnings:
-            logger.warning("%s", warning)
+            say(logger, "GuaranteeSeen", "%s", warning, level=logging.WARNING, detail=warning)
         if config.durability is not None:
             _require(config.durability, facts)
         namespace = _open_namespace(client, config)
         _require(namespace.durability, facts)
         for slow in {slow_mode(namespace.durability, each) for each in facts.servers} - {""}:
-            logger.warning("%s", slow)
+            say(logger, "GuaranteeSeen", "%s", slow, level=logging.WARNING, detail=slow)
         return namespace
     finally:
         client.close()
@@ -95,7 +97,8 @@ class Station:
         try:
             return self._place.revive()
         except StoreError as error:
-            logger.warning("the embedded server could not be started again: %s", error)
+            told = "the embedded server could not be started again: %s"
+            say(logger, "StoreTrouble", told, error, part="server", kind=kind_of(error))
             return False
 
     def leave(self) -> None:

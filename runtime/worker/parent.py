@@ -19,6 +19,7 @@ from stepwell.core.errors import StepwellError, StoreError, UsageError
 from stepwell.metrics.exposition import Exposition
 from stepwell.metrics.instruments import closed_series
 from stepwell.metrics.logs import say_who, tick_logging
+from stepwell.metrics.saying import say
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
@@ -28,7 +29,6 @@ from stepwell.worker import slots
 from stepwell.worker.aide import ParentsAide
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.fleet import Fleet
-from stepwell.worker.lines import tell
 from stepwell.worker.loop import Loop
 from stepwell.worker.naming import shard_id
 from stepwell.worker.opening import Station, connector, open_store
@@ -160,16 +160,16 @@ class Parent:
                 if self._ends and not fleet.draining:
                     if self._signal is not None:
                         name = signal.Signals(self._signal).name
-                        tell(logger, "WorkerDraining", "got %s: draining, again to stop at once", name, reason=name)
+                        say(logger, "WorkerDraining", "got %s: draining, again to stop at once", name, reason=name)
                     fleet.drain(self.config.grace)
                 self._turn()
         finally:
             self._leave()
         if fleet.failure:
-            tell(logger, "WorkerFailed", "the worker ends: %s", fleet.failure, detail=fleet.failure)
+            say(logger, "WorkerFailed", "the worker ends: %s", fleet.failure, detail=fleet.failure)
             return 1
         how = f"steps cut short: {fleet.cut_short}" if fleet.cut_short else "all ended"
-        tell(logger, "WorkerStopped", "worker stopped; %s", how, steps=fleet.cut_short)
+        say(logger, "WorkerStopped", "worker stopped; %s", how, steps=fleet.cut_short)
         return 0
 
     @property

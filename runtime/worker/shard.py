@@ -42,6 +42,7 @@ from stepwell.core.limits import Limits
 from stepwell.core.redact import redact
 from stepwell.flow.registry import Registry
 from stepwell.metrics.recent import Counted, Recent
+from stepwell.metrics.saying import say
 from stepwell.metrics.shard import Now
 from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
@@ -50,10 +51,10 @@ from stepwell.store.link import Link
 from stepwell.store.members import Members
 from stepwell.store.namespace import Namespace, remember
 from stepwell.store.scripts import Scripts
+from stepwell.store.troubles import kind_of
 from stepwell.store.workers import WorkerRegistry
 from stepwell.worker.guarantee import Guarantee
 from stepwell.worker.identity import host_info, is_dead, own_version
-from stepwell.worker.lines import tell
 from stepwell.worker.patience import Patience
 from stepwell.worker.vitals import VitalSigns
 from stepwell.worker.watchdog import Watchdog
@@ -324,7 +325,7 @@ class RunningShard:
         if heirs:
             running = self.runner.running
             told = "others take over; up to %g s for %d running steps"
-            tell(logger, "ShardDraining", told, grace, running, steps=running)
+            say(logger, "ShardDraining", told, grace, running, steps=running)
             self._hand_over(deadline, hurry)
         self._context.dispatcher.tell(Drain())
         self._draining.set()
@@ -334,13 +335,13 @@ class RunningShard:
         if self.runner.running and not heirs:
             running = self.runner.running
             told = "nothing new starts; up to %g s for %d running steps"
-            tell(logger, "ShardDraining", told, grace, running, steps=running)
+            say(logger, "ShardDraining", told, grace, running, steps=running)
         while not idle.is_set() and not hurry.is_set() and self.clock.monotonic() < deadline:
             hurry.wait(0.02) if self.runner.running else idle.wait(0.02)
         left = self.runner.running
         if left:
             told = "%d steps did not finish in time; they run again later, with the same keys"
-            tell(logger, "StepsCutShort", told, left, steps=left)
+            say(logger, "StepsCutShort", told, left, steps=left)
         self._flush(hurry)
         return left
 
@@ -373,7 +374,7 @@ class RunningShard:
         self._ingress_loop.stop(STOP_SECONDS)
         lease_loop.stop(STOP_SECONDS)
         if not self.scheduler.stop(STOP_SECONDS):
-            logger.warning("the actors did not stop within %g s", STOP_SECONDS)
+            say(logger, "PartSlow", "the actors did not stop within %g s", STOP_SECONDS, part="actors")
         self._gone.set()
         mirror_loop.stop(STOP_SECONDS)
         self.runner.stop(1.0)
@@ -385,8 +386,8 @@ class RunningShard:
             self._vitals.leave()
             self._workers.remove(self._parts.shard_id)
         except StoreError as error:
-            lapse = TTL_MS // 1000
-            logger.warning("partitions could not be given back (%s); their leases lapse within %d s", error, lapse)
+            told, lapse = "partitions could not be given back (%s); their leases lapse within %d s", TTL_MS // 1000
+            say(logger, "StoreTrouble", told, error, lapse, part="leases", kind=kind_of(error))
 
     def _flush(self, hurry: threading.Event) -> None:
         """Wait until what steps have brought is written: twice idle around a round trip of the scheduler."""
@@ -398,7 +399,8 @@ class RunningShard:
             try:
                 self._context.dispatcher.ask(CheckRecovered(self.holdings.unrecovered()), block=True, timeout=left)
             except (pykka.ActorDeadError, pykka.Timeout) as error:
-                logger.warning("what steps brought last may not be written (%s); then they run again", error)
+                told = "what steps brought last may not be written (%s); then they run again"
+                say(logger, "PartSlow", told, error, part="dispatcher", error=error)
                 return
             if before and self.mirror.idle:
                 return
@@ -445,16 +447,16 @@ class RunningShard:
     def _tell_standing(self) -> None:
         """Say when there is nothing for this shard, and when there is again."""
         standing_by = self.standing_by and not self._leases.outdated  # that is told by who finds it out
-        if standing_by != self._standing_by:
-            logger.warning(
-                "standing by: there are more shards than partitions, and this one has none until another one goes"
-                if standing_by
-                else "there are partitions for this shard again"
-            )
+        if standing_by and not self._standing_by:
+            told = "standing by: there are more shards than partitions, and this one has none until another one goes"
+            say(logger, "StandingBy", told, reason="no partitions")
+        elif self._standing_by and not standing_by:
+            told = "there are partitions for this shard again"
+            say(logger, "StandingBy", told, level=logging.INFO, reason="no partitions")
         self._standing_by = standing_by
 
     def _crashed(self, name: str, error: BaseException, traceback: str) -> None:
         """A part that everything depends on has failed: the shard must end, loudly."""
         failure = redact(f"{name.lstrip(':')} failed: {type(error).__name__}: {error}")
-        tell(logger, "PartFailed", "%s", failure, traceback=traceback, part=name.lstrip(":"))
+        say(logger, "PartFailed", "%s", failure, traceback=traceback, part=name.lstrip(":"))
         self._parts.on_failure(failure)

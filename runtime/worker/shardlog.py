@@ -1,6 +1,6 @@
 """What a shard's own parts observe, as log lines: one for each change, none for what goes on as it should.
 
-Most is told where it is noticed, by whoever knows the whole sentence (`stepwell.actors.noting`); here is the rest.
+Most is told where it is noticed, by whoever knows the whole sentence (`stepwell.metrics.saying`); here is the rest.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from stepwell.actors import store_events as e
-from stepwell.actors.noting import COUNTED, LEVELS
 from stepwell.actors.store_events import StoreEvent
 from stepwell.metrics.logs import LimitedLog
+from stepwell.metrics.saying import LEVELS
 
 __all__ = ["ShardLog"]
 
@@ -32,8 +32,8 @@ class ShardLog:
 
     def __call__(self, event: StoreEvent) -> None:
         """Log it, if it is to be logged here."""
-        if type(event) in COUNTED:
-            return
+        if type(event).__name__ not in LEVELS:
+            return  # only counted: it happens all the time
         match event:
             case e.PartitionGained():
                 self._gained(event)
@@ -103,13 +103,13 @@ class ShardLog:
         fields: dict[str, object] = {"partitions": len(recovered), "duration_s": round(longest, 3)}
         causes = ",".join(sorted({cause for cause, _ in recovered}))
         told = f"recovered: what earlier owners left in {len(recovered)} partitions is seen to"
-        self._write(LEVELS[e.PartitionRecovered], e.PartitionRecovered, told, fields | {"cause": causes})
+        self._write("PartitionRecovered", told, fields | {"cause": causes})
 
     def _say(self, event: StoreEvent, message: str, fields: Mapping[str, object], *more: tuple[str, str]) -> None:
-        level = LEVELS[type(event)]
+        kind = type(event).__name__
         execution = str(fields.get("execution", ""))
-        if self._log.admits(level, (("event", type(event).__name__), *more), execution):
-            self._write(level, type(event), message, {**fields, **dict(more)})
+        if self._log.admits(LEVELS[kind], (("event", kind), *more), execution):
+            self._write(kind, message, {**fields, **dict(more)})
 
-    def _write(self, level: int, kind: type, message: str, fields: dict[str, object]) -> None:
-        self._log.write(level, message, fields | {"event": kind.__name__})
+    def _write(self, kind: str, message: str, fields: dict[str, object]) -> None:
+        self._log.write(LEVELS[kind], message, fields | {"event": kind})

@@ -12,6 +12,7 @@ from stepwell.actors.runner.attempts import Attempt
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.core.vitals import RUNNING_MAX, RunningStep, Vitals, Work
+from stepwell.metrics.saying import say
 from stepwell.store.link import Link, StoreRefused
 from stepwell.store.vitals import VitalsStore
 
@@ -80,7 +81,8 @@ class VitalSigns:
             logger.debug("the shard's vitals can't be told now: %s", error)
         except StoreError as error:
             if not self._warned:
-                logger.warning("what `stepwell top` shows of this shard can't be written: %s", error)
+                told = "what `stepwell top` shows of this shard can't be written: %s"
+                say(logger, "KeyUnreadable", told, error, part="vitals", detail=error)
             self._warned = True
 
     def leave(self) -> None:

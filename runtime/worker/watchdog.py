@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from stepwell.actors.kit.scheduler import ThreadScheduler
+from stepwell.metrics.saying import say
 
 logger = logging.getLogger("stepwell.watchdog")
 HELD_SECONDS_MAX = 2.0
@@ -47,9 +48,12 @@ class Watchdog:
         """Warn once for each time that somebody holds the scheduler."""
         current = self._scheduler.current
         problem = self.problem()
-        if problem and current != self._told:
+        if current is not None and problem and current != self._told:
             self._told = current
-            logger.warning("%s", problem)
+            name, where = current[0], self._place() or None
+            # Those of a shard's own actors begin with a colon.
+            of = {"part": name.lstrip(":")} if name.startswith(":") else {"execution": name}
+            say(logger, "SchedulerHeld", "%s", problem, where=where, of=of)
 
     def _held(self) -> tuple[str, float] | None:
         current = self._scheduler.current

@@ -23,9 +23,9 @@ from stepwell.core.partition import DEFAULT_PARTITIONS
 from stepwell.core.redact import redact
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
+from stepwell.metrics.saying import say
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.hosting import host_shard, settings_of
-from stepwell.worker.lines import tell
 from stepwell.worker.naming import shard_id
 from stepwell.worker.opening import Station, connector, open_store
 from stepwell.worker.shard import RunningShard
@@ -152,7 +152,7 @@ class Worker:
         self.install_signals()
         self.start()
         where = self._station.where if self._station else ""
-        tell(logger, "WorkerStarted", "worker is running: %d flows, server %s", len(self.registry), where)
+        say(logger, "WorkerStarted", "worker is running: %d flows, server %s", len(self.registry), where)
         return self.wait()
 
     def install_signals(self) -> None:
@@ -168,17 +168,17 @@ class Worker:
                 self._wake.get(timeout=LOOK_SECONDS)
         if self._signal is not None:
             name = signal.Signals(self._signal).name
-            tell(logger, "WorkerDraining", "got %s: draining, again to stop at once", name, reason=name)
+            say(logger, "WorkerDraining", "got %s: draining, again to stop at once", name, reason=name)
         try:
             self.stop()
         except Exception as error:
             logger.debug("the worker did not stop in good order", exc_info=True)
             self._failed(redact(f"it did not stop in good order: {type(error).__name__}: {error}"))
         if self._failure is not None:
-            tell(logger, "WorkerFailed", "the worker ends: %s", self._failure, detail=self._failure)
+            say(logger, "WorkerFailed", "the worker ends: %s", self._failure, detail=self._failure)
             return 1
         how = f"steps cut short: {self.cut_short}" if self.cut_short else "all ended"
-        tell(logger, "WorkerStopped", "worker stopped; %s", how, steps=self.cut_short)
+        say(logger, "WorkerStopped", "worker stopped; %s", how, steps=self.cut_short)
         return 0
 
     def end(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 
@@ -111,6 +112,7 @@ def test_a_newer_row_and_what_is_sent_to_it_waits_for_a_newer_worker(world: Worl
 def test_older_shards_hand_over_stand_by_and_take_over_again_after_a_rollback(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     olds = [world.shard(shard_id=name) for name in ("a/0", "b/0")]
     world.run(lambda: owned_by(world, *olds), limit=5)
     names = [f"e{number}" for number in range(24)]

@@ -52,7 +52,7 @@ def test_who_holds_the_scheduler_is_told_once_with_its_place(
 ) -> None:
     entered, let_go, now = threading.Event(), threading.Event(), Later()
     watchdog = Watchdog(scheduler, now)
-    scheduler.spawn(Hog, entered, let_go, name="execution:e1").tell("go")
+    scheduler.spawn(Hog, entered, let_go, name="e1").tell("go")
     assert entered.wait(HANG_SECONDS)
     watchdog.look()
     assert watchdog.problem() == ""
@@ -65,7 +65,8 @@ def test_who_holds_the_scheduler_is_told_once_with_its_place(
     assert place.startswith("at ")
     assert place in caplog.text
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "execution:e1 has held the scheduler for 3 s at " in caplog.text
+    assert "e1 has held the scheduler for 3 s at " in caplog.text
+    assert caplog.records[0].fields["execution"] == "e1"  # type: ignore[attr-defined]
     assert "threading.py" in caplog.text
 
 
