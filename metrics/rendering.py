@@ -1,11 +1,13 @@
 """Totals as text: Prometheus' own format 0.0.4, and OpenMetrics 1.0 with exemplars.
 
-What is the same at every scrape (names, labels, bounds) is made once for each series; a scrape fills in numbers.
+What is the same at every scrape (names, labels, bounds) is made once for each series; a scrape fills in numbers, and
+exemplars where they are others.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
@@ -13,7 +15,7 @@ from typing import Final
 from stepwell.metrics.instruments import INSTRUMENTS, Instrument, Kind, Together
 from stepwell.metrics.sheetlayout import cells_of
 from stepwell.metrics.sheetreader import Mark
-from stepwell.metrics.totals import Exemplars, Row, Taken
+from stepwell.metrics.totals import Row, Taken
 
 __all__ = ["OPENMETRICS_TYPE", "TEXT_TYPE", "Page", "samples_of"]
 
@@ -21,6 +23,9 @@ TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 EXEMPLAR_CHARS_MAX: Final = 128
 """Of the names and values of an exemplar's labels together, says OpenMetrics."""
+_END: Final = "\n"
+_LABELS: Final = "\0"
+"""In place of a series' labels, in what is the same for all series: they hold none."""
 _EXECUTION: Final = "execution"
 _TRACE: Final = "trace_id"
 """What Grafana and others know a trace by."""
@@ -34,8 +39,10 @@ class Page:
     def __init__(self, openmetrics: bool) -> None:
         self._openmetrics = openmetrics
         self._known = 0
-        self._families = {
-            instrument: _Family(instrument, openmetrics)
+        self._marks: Mapping[int, Mark] = {}
+        self._ends: list[str] = []
+        self._families: dict[Instrument, _Family] = {
+            instrument: (_Histograms if instrument.kind is Kind.HISTOGRAM else _Counters)(instrument, openmetrics)
             for instrument in INSTRUMENTS
             if instrument.kind is not Kind.GAUGE
         }
@@ -50,20 +57,29 @@ class Page:
         for row in taken.rows[self._known :]:
             self._families[row.instrument].add(row)
         self._known = len(taken.rows)
+        self._mark(taken)
         parts: list[str] = []
         for instrument in INSTRUMENTS:
             if instrument.kind is Kind.GAUGE:
                 parts += _gauge(instrument, taken.levels.get(instrument, {}))
             else:
-                self._families[instrument].render(taken, parts)
+                parts += self._families[instrument].lines(taken.numbers, self._ends)
         return "".join(parts)
 
+    def _mark(self, taken: Taken) -> None:
+        """How the line of each number ends: with its exemplar, if there is one."""
+        ends, shown = self._ends, self._marks
+        ends += [_END] * (len(taken.numbers) - len(ends))
+        for at, mark in taken.marks.items():
+            if shown.get(at) is not mark:
+                ends[at] = _exemplar(mark)
+        self._marks = taken.marks
 
-class _Family:
-    """The lines of a counter or a histogram."""
+
+class _Family(ABC):
+    """The lines of a counter or a histogram as they were shown last: of many series, most have not changed since."""
 
     def __init__(self, instrument: Instrument, openmetrics: bool) -> None:
-        self._instrument = instrument
         name = instrument.full_name
         kind = instrument.kind.value
         # In OpenMetrics a counter's family lacks the suffix; where a gauge has that name, it is told as of no kind.
@@ -72,77 +88,108 @@ class _Family:
         if openmetrics and instrument.kind is Kind.COUNTER:
             name, kind = (name, "unknown") if apart else (name.removesuffix("_total"), kind)
         self._head = _head(name, kind, instrument)
-        self._lines = _bucket_lines if instrument.kind is Kind.HISTOGRAM else _counter_lines
-        self._size = cells_of(instrument)
-        self._series: list[_Series] = []
+        self._starts: list[int] = []
+        self._texts: list[str] = []
 
     def add(self, row: Row) -> None:
         """One more series."""
-        self._series.append(_Series(row, self._lines(row)))
+        self._starts.append(row.start)
+        self._texts.append("")
+        self._begin(row)
 
-    def render(self, taken: Taken, parts: list[str]) -> None:
-        """All lines; none where there is no series."""
-        if not self._series:
-            return
-        parts.append(self._head)
-        numbers, marks, size = taken.numbers, taken.marks if self._exemplars else {}, self._size
-        for series in self._series:
-            start = series.start
-            now, of = numbers[start : start + size], marks.get(start)
-            if now != series.numbers or of is not series.marks:
-                series.fill(now, of)
-            parts.append(series.text)
+    def lines(self, numbers: Sequence[float], ends: Sequence[str]) -> Iterable[str]:
+        """All of them; none where there is no series. `ends`: how each number's line ends, if it may have an
+        exemplar."""
+        if not self._starts:
+            return ()
+        self._fill(numbers, ends)
+        return (self._head, *self._texts)
+
+    @abstractmethod
+    def _begin(self, row: Row) -> None:
+        """Make what never changes of a series."""
+
+    @abstractmethod
+    def _fill(self, numbers: Sequence[float], ends: Sequence[str]) -> None:
+        """Write the texts anew whose numbers or ends are others."""
 
 
-class _Series:
-    """The lines of one series as they were shown last: of many, most have not changed since."""
+class _Counters(_Family):
+    """One line each."""
 
-    __slots__ = ("_marked_template", "_template", "_texts", "marks", "numbers", "start", "text")
+    def __init__(self, instrument: Instrument, openmetrics: bool) -> None:
+        super().__init__(instrument, openmetrics)
+        self._whole = not instrument.name.endswith("_seconds")
+        self._heads: list[str] = []
+        self._numbers: list[float] = []
+        self._ends: list[str] = []
 
-    def __init__(self, row: Row, template: str) -> None:
-        self.start = row.start
-        self.numbers: Sequence[float] = ()
-        self.marks: Exemplars | None = None
-        self.text = ""
-        self._template = template
-        self._marked_template = ""
-        self._texts: list[str] = []
+    def _begin(self, row: Row) -> None:
+        self._heads.append(f"{row.instrument.full_name}{_braced(_labels(_label_names(row.instrument), row.values))} ")
+        self._numbers.append(math.nan)
+        self._ends.append(_END)
 
-    def fill(self, numbers: Sequence[float], marks: Exemplars | None) -> None:
-        """Put other numbers into the lines, and exemplars behind them."""
-        self.numbers = numbers
-        if len(numbers) == 1:
-            values = list(numbers)
-        else:
-            values = list(accumulate(numbers[:-1]))
-            values += (values[-1], numbers[-1])
-        if marks is None:
-            self.text = self._template % tuple(values)
-            return
-        if marks is not self.marks:
-            self._mark(marks, len(values))
-        filled: list[float | str] = [0.0] * (2 * len(values))
-        filled[::2] = values
-        filled[1::2] = self._texts
-        self.text = self._marked_template % tuple(filled)
+    def _fill(self, numbers: Sequence[float], ends: Sequence[str]) -> None:
+        heads, texts, whole = self._heads, self._texts, self._whole
+        now = [numbers[start] for start in self._starts]
+        of = [ends[start] for start in self._starts] if self._exemplars else self._ends
+        for place, (number, before, end, shown) in enumerate(zip(now, self._numbers, of, self._ends, strict=True)):
+            if number != before or end is not shown:
+                texts[place] = f"{heads[place]}{int(number) if whole else number}{end}"
+        self._numbers, self._ends = now, of
 
-    def _mark(self, marks: Exemplars, lines: int) -> None:
-        self.marks = marks
-        self._marked_template = self._marked_template or self._template.replace("\n", "%s")
-        self._texts = ["\n"] * lines
-        for bucket, mark in marks.items():
-            self._texts[bucket] = _exemplar(mark)
+
+class _Histograms(_Family):
+    """A line for each bucket, the count and the sum."""
+
+    def __init__(self, instrument: Instrument, openmetrics: bool) -> None:
+        super().__init__(instrument, openmetrics)
+        name, labelled = instrument.full_name, bool(instrument.labels)
+        bounds = [*(str(float(bound)) for bound in instrument.bounds), "+Inf"]
+        buckets = [f"{name}_bucket{{{_LABELS}{',' if labelled else ''}{_label('le', bound)}}} %d" for bound in bounds]
+        braced = f"{{{_LABELS}}}" if labelled else ""
+        rest = f"{name}_count{braced} %d\n{name}_sum{braced} %r\n"
+        self._plain = "\n".join([*buckets, rest])
+        self._marked = "%s".join([*buckets, rest])
+        self._size = len(bounds)
+        self._labels: list[str] = []
+        self._numbers: list[Sequence[float]] = []
+        self._ends: list[Sequence[str]] = []
+
+    def _begin(self, row: Row) -> None:
+        self._labels.append(",".join(_labels(_label_names(row.instrument), row.values)))
+        self._numbers.append(())
+        self._ends.append(())
+
+    def _fill(self, numbers: Sequence[float], ends: Sequence[str]) -> None:
+        known, shown = self._numbers, self._ends
+        size, exemplars = self._size, self._exemplars
+        for place, start in enumerate(self._starts):
+            now = numbers[start : start + size + 1]
+            of = ends[start : start + size] if exemplars else ()
+            if now != known[place] or of != shown[place]:
+                known[place], shown[place] = now, of
+                self._texts[place] = self._text(now, of).replace(_LABELS, self._labels[place])
+
+    def _text(self, numbers: Sequence[float], ends: Sequence[str]) -> str:
+        """Without labels; each bucket holds what the smaller ones hold, too."""
+        counts = [*accumulate(map(int, numbers[:-1]))]
+        if not ends or ends.count(_END) == len(ends):
+            return self._plain % (*counts, counts[-1], numbers[-1])
+        filled: list[int | str] = [0] * (2 * self._size)
+        filled[::2], filled[1::2] = counts, ends
+        return self._marked % (*filled, counts[-1], numbers[-1])
 
 
 def _exemplar(mark: Mark) -> str:
     """As much as there is room for: a trace leads to its execution, so it goes first."""
-    room = EXEMPLAR_CHARS_MAX
-    labels: list[str] = []
-    for name, value in ((_TRACE, mark.trace), (_EXECUTION, mark.execution)):
-        if value and len(name) + len(value) <= room:
-            room -= len(name) + len(value)
-            labels.append(_label(name, value))
-    return f" # {_braced(labels)} {mark.value!r} {mark.at:.3f}\n" if labels else "\n"
+    room, labels = EXEMPLAR_CHARS_MAX, ""
+    if mark.trace:
+        room -= len(_TRACE) + len(mark.trace)
+        labels = _label(_TRACE, mark.trace)
+    if mark.execution and len(_EXECUTION) + len(mark.execution) <= room:
+        labels += ("," if labels else "") + _label(_EXECUTION, mark.execution)
+    return f" # {{{labels}}} {mark.value!r} {mark.at:.3f}\n" if labels else _END
 
 
 def _gauge(instrument: Instrument, levels: Mapping[tuple[str, ...], float]) -> list[str]:
@@ -161,23 +208,6 @@ def _gauge(instrument: Instrument, levels: Mapping[tuple[str, ...], float]) -> l
 def _head(name: str, kind: str, instrument: Instrument) -> str:
     meaning = instrument.meaning.replace("\\", "\\\\").replace("\n", "\\n").replace('"', "'")
     return f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"
-
-
-def _counter_lines(row: Row) -> str:
-    labels = _braced(_labels(_label_names(row.instrument), row.values))
-    # Counters count whole things, but for seconds.
-    number = "%r" if row.instrument.name.endswith("_seconds") else "%d"
-    return f"{row.instrument.full_name}{labels} ".replace("%", "%%") + number + "\n"
-
-
-def _bucket_lines(row: Row) -> str:
-    name = row.instrument.full_name
-    labels = _labels(_label_names(row.instrument), row.values)
-    bounds = [*(str(float(bound)) for bound in row.instrument.bounds), "+Inf"]
-    heads = [f"{name}_bucket{_braced([*labels, _label('le', bound)])} " for bound in bounds]
-    lines = [head.replace("%", "%%") + "%d\n" for head in heads]
-    braced = _braced(labels).replace("%", "%%")
-    return "".join(lines) + f"{name}_count{braced} %d\n{name}_sum{braced} %r\n"
 
 
 def _label_names(instrument: Instrument) -> list[str]:

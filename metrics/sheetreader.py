@@ -5,7 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from stepwell.metrics.instruments import Instrument
 from stepwell.metrics.sheetlayout import (
@@ -26,6 +28,7 @@ from stepwell.metrics.sheetlayout import (
 
 __all__ = ["ZERO_AT", "Mark", "Seen", "SheetReader"]
 
+UNTRACED: Final = bytes(16)
 ZERO_AT: Final = 1
 """A number of every sheet that is always 0."""
 
@@ -39,7 +42,7 @@ class Seen:
     at: int
 
 
-class Mark(NamedTuple):
+class Mark(msgspec.Struct, frozen=True, gc=False):
     """An exemplar: the execution that was counted last in a bucket (0 for a counter), with the value and the second;
     `trace` in hex, empty where it is not traced."""
 
@@ -84,7 +87,7 @@ class SheetReader:
             if checksum != known[number] and crc(raw[at + size_of : at + MARK_SIZE]) == checksum:
                 known[number] = checksum
                 _, size, value, seconds, name, trace = unpack(raw, at)
-                traced = trace.hex() if any(trace) else ""
+                traced = "" if trace == UNTRACED else trace.hex()
                 yield subject, bucket, Mark(name[:size].decode(errors="replace"), value, seconds, traced)
 
     def _find(self) -> None:

@@ -21,7 +21,7 @@ from stepwell.metrics.segments import Source
 from stepwell.metrics.sheetlayout import cells_of
 from stepwell.metrics.sheetreader import ZERO_AT, Mark, Seen, SheetReader
 
-__all__ = ["Exemplars", "Row", "Taken", "Totals"]
+__all__ = ["Row", "Taken", "Totals"]
 
 
 class Row(NamedTuple):
@@ -33,7 +33,6 @@ class Row(NamedTuple):
 
 
 Key = tuple[Instrument, tuple[str, ...]]
-Exemplars = Mapping[int, Mark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +44,14 @@ class Taken:
         numbers: theirs.
         levels: gauges that have a value, by instrument and label values (with `shard` at the end where shards are told
             apart).
-        marks: exemplars with their buckets, by the `start` of their row, if asked for: of several the newest, and
-            the same object as long as nothing has changed.
+        marks: exemplars by the place in `numbers` of what they stand for, if asked for: of several the newest, and
+            the same object as long as there is no newer one.
     """
 
     rows: Sequence[Row]
     numbers: Sequence[float]
     levels: dict[Instrument, dict[tuple[str, ...], float]]
-    marks: Mapping[int, Exemplars]
+    marks: Mapping[int, Mark]
 
 
 FEW: Final = 100
@@ -94,7 +93,7 @@ class Totals:
         self._places: dict[int, _Place] = {}
         self._rows: list[Row] = []
         self._starts: dict[Key, int] = {}
-        self._marks: dict[int, dict[int, Mark]] = {}
+        self._marks: dict[int, Mark] = {}
         # Two zeros, as `itemgetter` gives no tuple of less than two.
         self._size = 2
         for key in known:
@@ -214,17 +213,16 @@ class Totals:
         return place.pick
 
     def _note_marks(self, place: _Place) -> None:
-        touched: set[int] = set()
-        for subject, bucket, mark in () if place.reader is None else place.reader.marks():
-            start = place.starts[subject] if subject < len(place.starts) else -1
+        if place.reader is None:
+            return
+        starts, known = place.starts, self._marks
+        for subject, bucket, mark in place.reader.marks():
+            start = starts[subject] if subject < len(starts) else -1
             if start < 0:
                 continue
-            of = self._marks.get(start, {})
-            if bucket not in of or of[bucket].at <= mark.at:
-                if start not in touched:  # those that were taken before stay as they were
-                    touched.add(start)
-                    of = self._marks[start] = {**of}
-                of[bucket] = mark
+            before = known.get(start + bucket)
+            if before is None or before.at <= mark.at:
+                known[start + bucket] = mark
 
 
 def _levels(looks: Iterable[tuple[int, _Place, Sequence[float]]]) -> dict[Instrument, dict[tuple[str, ...], float]]:

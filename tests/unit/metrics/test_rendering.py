@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -11,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from stepwell.actors.kit.clock import VirtualClock
 from stepwell.metrics import instruments as i
 from stepwell.metrics.instruments import INSTRUMENTS, Instrument, Kind
-from stepwell.metrics.rendering import samples_of
+from stepwell.metrics.rendering import Page, samples_of
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.totals import Totals
@@ -19,6 +20,19 @@ from stepwell.metrics.totals import Totals
 OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
 PAIR = ("checkout", "charge")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+class MemorySource:
+    """A sheet as it was read."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def read(self) -> bytes:
+        return self.content
+
+    def close(self) -> None:
+        pass
 
 
 def fill(sheet: Sheet, instrument: Instrument) -> None:
@@ -66,6 +80,30 @@ def test_series_that_come_later_are_shown_beside_the_first(sheet: Sheet, scrapes
     assert page.count("# TYPE stepwell_step_attempts_total counter\n") == 1
 
 
+@pytest.mark.parametrize("openmetrics", [False, True], ids=["text", "openmetrics"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_page_that_keeps_its_lines_is_the_page_that_is_made_anew(openmetrics: bool, seed: int) -> None:
+    draw, clock, totals, kept = random.Random(seed), VirtualClock(), Totals(), Page(openmetrics)
+    sheets = [Sheet.in_memory(clock) for _ in range(2)]
+    for place, sheet in enumerate(sheets):
+        totals.attach(place, sheet.source)
+    shown: set[str] = set()
+    for scrape in range(30):
+        for _ in range(draw.randrange(4)):
+            sheet, step, execution = draw.choice(sheets), f"step_{draw.randrange(3)}", f"order-{scrape}"
+            sheet.count(i.STEP_FAILURES, "checkout", step, "fatal").inc(1, execution)
+            sheet.count(i.EXECUTIONS_ENDED, "checkout", "error").inc(1, execution)
+            sheet.spread(i.STEP_DURATION, "checkout", step).observe(draw.choice((0.25, 45, 1e6)), execution)
+            sheet.spread(i.RETRY_LATENESS).observe(draw.choice((0.25, 45, 1e6)), execution)
+            sheet.spread(i.COMMIT_BATCH_SIZE).observe(3)
+        clock.advance(1)
+        taken = totals.take(marks=openmetrics)
+        page = kept.render(taken)
+        assert page == Page(openmetrics).render(taken)
+        shown.add(page)
+    assert len(shown) > 10
+
+
 def test_a_counter_and_a_gauge_of_one_name_are_both_there_in_both_formats(sheet: Sheet, scrapes: Scrapes) -> None:
     sheet.count(i.EXECUTIONS_ENDED, "checkout", "error").inc(1, "order-7")
     sheet.level(i.EXECUTIONS_NOW, "error").set(2)
@@ -102,6 +140,18 @@ def test_exemplars_are_shown_to_whoever_takes_openmetrics() -> None:
     assert exemplars["60.0"].value == 45
     assert float(exemplars["60.0"].timestamp) == pytest.approx(clock.now_ms() / 1000, abs=0.002)
     assert b"order-" not in scrapes.answer().body
+
+
+def test_an_exemplar_that_was_read_while_it_was_written_is_on_the_next_page(sheet: Sheet) -> None:
+    sheet.count(i.STEP_FAILURES, *PAIR, "fatal").inc(1, "order-7")
+    sheet.spread(i.STEP_DURATION, *PAIR).observe(45, "order-7")
+    torn = MemorySource(sheet.source.read().replace(b"order-7", b"order-6"))
+    totals = Totals()
+    totals.attach(0, torn)
+    scrapes = Scrapes(totals, Sheet.in_memory())
+    assert b" # {" not in scrapes.answer(OPENMETRICS).body
+    torn.content = sheet.source.read()
+    assert scrapes.answer(OPENMETRICS).body.count(b' # {execution="order-7"} ') == 2
 
 
 @pytest.mark.parametrize(
