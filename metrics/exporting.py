@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from stepwell.metrics.hearing import cause_of, hidden_headers, listening
 from stepwell.metrics.saying import say
 
 __all__ = ["Exporting", "Lost"]
@@ -48,7 +49,8 @@ class Exporting(BatchSpanProcessor):
     ) -> None:
         self._lock = threading.Lock()
         self._monotonic = monotonic
-        self._lost: Lost = lost or _nobody
+        self.lost: Lost = lost or _nobody
+        """Who is told."""
         self._room = _queue_size(environment)
         self._told_at = -TOLD_EVERY_SECONDS
         self._told = 0
@@ -58,7 +60,11 @@ class Exporting(BatchSpanProcessor):
         """Spans that could not be exported."""
         self.dropped = 0
         """Spans that found the queue full."""
-        super().__init__(_Watched(exporter, self._came_back), schedule_delay_millis=schedule_delay_millis)
+        self.error = ""
+        """Why the last batch could not be exported, or the one under way can't so far; empty where it could."""
+        self._secrets = hidden_headers(environment)
+        watched = _Watched(exporter, self._came_back, self._hears)
+        super().__init__(watched, schedule_delay_millis=schedule_delay_millis)
 
     def on_end(self, span: ReadableSpan) -> None:
         """SpanProcessor: queue it."""
@@ -74,7 +80,7 @@ class Exporting(BatchSpanProcessor):
         if fits:
             super().on_end(span)
         else:
-            self._lost("queue_full", 1)
+            self.lost("queue_full", 1)
             self._tell_now_and_then()
 
     def force_flush(self, timeout_millis: int | None = None) -> bool:
@@ -88,17 +94,27 @@ class Exporting(BatchSpanProcessor):
         with self._lock:
             left, self._held, self._over = self._held, 0, True
         if left:
-            self._lost("shutdown", left)
+            self.lost("shutdown", left)
+
+    def reopen(self, lost: Lost | None) -> None:
+        """It goes on after all: from now on that one is told."""
+        with self._lock:
+            self.lost, self._over = lost or _nobody, False
+
+    def _hears(self, said: str) -> None:
+        self.error = self._secrets.hide(said)
 
     def _came_back(self, spans: int, exported: bool) -> None:
         with self._lock:
             if self._over:
                 return
-            self._held -= spans
-            if not exported:
+            self._held = max(0, self._held - spans)
+            if exported:
+                self.error = ""
+            else:
                 self.refused += spans
         if not exported:
-            self._lost("export_failed", spans)
+            self.lost("export_failed", spans)
             self._tell_now_and_then()
 
     def _tell_now_and_then(self) -> None:
@@ -110,8 +126,9 @@ class Exporting(BatchSpanProcessor):
         if lost > self._told:
             self._told, self._told_at = lost, self._monotonic()
             why = f" ({self.dropped} of them found the queue full)" if self.dropped else ""
+            why += f": {self.error}" if self.error else ""
             told = "%d spans of this process are lost so far: they could not be exported%s"
-            say(logger, "SpansLost", told, lost, why, spans=lost)
+            say(logger, "SpansLost", told, lost, why, spans=lost, error=self.error or None)
 
 
 def _queue_size(environment: Mapping[str, str]) -> int:
@@ -123,17 +140,33 @@ def _queue_size(environment: Mapping[str, str]) -> int:
 
 
 class _Watched(SpanExporter):
-    """Tells what became of each batch."""
+    """Tells what became of each batch, and what the exporter says of it."""
 
-    def __init__(self, exporter: SpanExporter, came_back: Callable[[int, bool], None]) -> None:
+    def __init__(
+        self, exporter: SpanExporter, came_back: Callable[[int, bool], None], hears: Callable[[str], None]
+    ) -> None:
         self._exporter = exporter
         self._came_back = came_back
+        self._hears = hears
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """SpanExporter."""
         result = SpanExportResult.FAILURE
+        tries = 0
+
+        def hears(said: str, last: bool) -> None:
+            # The last word on a batch that was tried again is only that it was tried often enough.
+            nonlocal tries
+            if not (last and tries):
+                self._hears(said)
+            tries += 1
+
         try:
-            result = self._exporter.export(spans)
+            with listening(hears):
+                result = self._exporter.export(spans)
+        except Exception as error:
+            self._hears(cause_of(error))
+            raise
         finally:
             self._came_back(len(spans), result is SpanExportResult.SUCCESS)
         return result

@@ -5,7 +5,6 @@ Exporters are found by their entry points, as the SDK's own configuration finds 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from importlib.metadata import entry_points
@@ -19,6 +18,7 @@ from stepwell.core.errors import UsageError
 from stepwell.core.messages import message_of
 from stepwell.core.redact import redact, redact_url
 from stepwell.metrics.exporting import Exporting, Lost
+from stepwell.metrics.hearing import hear_exporters
 from stepwell.metrics.tracing import ENDPOINTS, EXPORTERS, TraceSetup, exports_nothing
 
 __all__ = ["exporters_of", "provider_of", "target_of"]
@@ -48,7 +48,7 @@ def provider_of(
     exports = [Exporting(each, delay, lost=lost, environment=environment) for each in exporters_of(environment)]
     for each in exports:
         provider.add_span_processor(each)
-    logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)  # each new try of a batch is a warning there
+    hear_exporters()
     return provider, exports
 
 

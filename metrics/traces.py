@@ -102,12 +102,18 @@ class Traces:
         self.setup = setup
         self.target = target
         """Where they go, for people; empty: nowhere."""
-        self._provider = provider
+        self.provider = provider
+        """What makes them."""
         self._exports = exports
         self._ids = _planned_ids(provider)
         self._tracer = provider.get_tracer(SCOPE)
         self._failed = False
         self._followed: Checkpoint | None = None
+
+    def tell(self, lost: Lost | None) -> None:
+        """From now on that one is told of the spans that are lost."""
+        for each in self._exports:
+            each.reopen(lost)
 
     def follow(self, event: Event, checkpoint: Checkpoint) -> None:
         """Make the spans that ended with the event, if the execution is sampled."""
@@ -154,17 +160,19 @@ class Traces:
     def close(self) -> None:
         """Have the last spans exported; waits a few seconds at most."""
         # On a thread: the SDK waits for a collector that hangs as long as its exporter does.
-        flusher = threading.Thread(target=self._provider.force_flush, name="stepwell-traces", daemon=True)
+        flusher = threading.Thread(target=self.provider.force_flush, name="stepwell-traces", daemon=True)
         flusher.start()
         flusher.join(FLUSH_SECONDS)
         if flusher.is_alive():
-            told = "the last spans could not be exported within %g s and are lost"
-            say(logger, "SpansLost", told, FLUSH_SECONDS, reason="shutdown")
+            error = next((each.error for each in self._exports if each.error), "")
+            told = "the last spans could not be exported within %g s and are lost%s"
+            why = f": {error}" if error else ""
+            say(logger, "SpansLost", told, FLUSH_SECONDS, why, reason="shutdown", error=error or None)
             for each in self._exports:
                 each.give_up()
 
     def _flags(self, cp: Checkpoint, belongs: ExecutionTrace) -> int:
-        result = self._provider.sampler.should_sample(
+        result = self.provider.sampler.should_sample(
             _above(belongs),
             belongs.trace_id,
             execution_name(cp.meta.flow),
@@ -217,24 +225,25 @@ _opened: dict[str, Traces] = {}
 
 
 def traces_of(setup: TraceSetup, lost: Lost | None = None) -> Traces:
-    """Trace with the process' own provider if it has one, else with one that the standard variables describe: then
-    `lost` is told of the spans that are lost.
+    """Trace with the process' own provider if it has one, else with one for each shard that the standard variables
+    describe: then `lost` is told of the spans that are lost. Asked again for a shard, the same.
 
     Raises:
         UsageError: spans can't be exported as the variables say.
     """
     known = _opened.get(setup.shard)
     if known is not None:
+        known.tell(lost)
         return known
-    if has_provider():
-        provider = trace.get_tracer_provider()
-        assert isinstance(provider, TracerProvider)
+    provider = trace.get_tracer_provider() if has_provider() else None
+    if isinstance(provider, TracerProvider) and not any(provider is each.provider for each in _opened.values()):
         traces = Traces(provider, replace(setup, exports=False))
     elif not setup.exports:
         traces = Traces(TracerProvider(shutdown_on_exit=False), setup)  # what is active in bodies goes along, at least
     else:
-        provider, exports = provider_of(setup, lost)
-        trace.set_tracer_provider(provider)  # what steps instrument goes the same way
-        traces = Traces(provider, setup, target_of(), exports)
+        made, exports = provider_of(setup, lost)
+        if provider is None:
+            trace.set_tracer_provider(made)  # what steps instrument goes the same way
+        traces = Traces(made, setup, target_of(), exports)
     _opened[setup.shard] = traces
     return traces

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
@@ -16,8 +17,9 @@ from stepwell.core.errors import UsageError
 from stepwell.core.limits import Limits
 from stepwell.metrics import tracing
 from stepwell.metrics.exporting import Exporting
+from stepwell.metrics.hearing import hear_exporters, hidden_headers
 from stepwell.metrics.providers import exporters_of, provider_of, target_of
-from stepwell.metrics.traces import Traces
+from stepwell.metrics.traces import Traces, traces_of
 from stepwell.metrics.tracing import TraceSetup, wanted, why_not, why_nowhere
 from stepwell.worker.hosting import ShardSettings, tracing_of
 
@@ -208,6 +210,110 @@ def test_an_exporter_that_raises_has_lost_its_batch(stand: Stand, monkeypatch: p
     stand.make(3)
     stand.provider.force_flush()
     assert stand.lost == {"export_failed": 3}
+
+
+AGAIN = "Transient error %s encountered while exporting %s batch, retrying in %.2fs."
+ENOUGH = "Failed to export %s batch due to timeout, max retries or shutdown."
+REFUSED = "code: %s, reason: %s"
+
+
+def wrapped() -> BaseException:
+    """As HTTP libraries bring a refused connection."""
+    try:
+        try:
+            raise ConnectionRefusedError(111, "Connection refused")
+        except OSError as error:
+            raise RuntimeError("max retries exceeded with redis://:hunter2@url") from error
+    except RuntimeError as error:
+        return error
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        ([(logging.ERROR, REFUSED, (401, "Unauthorized"))], "code: 401, reason: Unauthorized"),
+        (
+            [(logging.WARNING, AGAIN, (wrapped(), "spans", 1.0)), (logging.ERROR, ENOUGH, ("spans",))],
+            "ConnectionRefusedError: [Errno 111] Connection refused",
+        ),
+        (
+            [(logging.WARNING, AGAIN, ("Service Unavailable", "spans", 1.0)), (logging.ERROR, ENOUGH, ("spans",))],
+            "Service Unavailable",
+        ),
+        ([(logging.ERROR, ENOUGH, ("spans",))], ENOUGH % "spans"),
+        ([(logging.ERROR, "no: http://me:hunter2@c/ Bearer s3cr3t-key", ())], "no: http://:***@c/ ***"),
+        ([(logging.ERROR, "%s and %s", ("one",))], "%s and %s (TypeError)"),
+        ([], ""),
+    ],
+)
+def test_why_spans_are_lost_is_told_as_the_exporter_says_it(
+    lines: list[tuple[int, str, tuple[object, ...]]],
+    cause: str,
+    stand: Stand,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporters = logging.getLogger("opentelemetry.exporter")
+    monkeypatch.setattr(exporters, "handlers", [])
+    monkeypatch.setattr(exporters, "propagate", True)
+    hear_exporters()
+    stand.exporting._secrets = hidden_headers({"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20s3cr3t-key"})
+
+    def fails(_spans: object) -> SpanExportResult:
+        for level, message, arguments in lines:
+            logging.getLogger("opentelemetry.exporter.otlp").log(level, message, *arguments)
+        return SpanExportResult.FAILURE
+
+    monkeypatch.setattr(stand.collector, "export", fails)
+    stand.make(2)
+    stand.provider.force_flush()
+    known = f": {cause}" if cause else ""
+    assert caplog.messages == [f"2 spans of this process are lost so far: they could not be exported{known}"]
+    assert caplog.records[0].fields.get("error", "") == cause  # type: ignore[attr-defined]
+
+
+def test_what_others_export_is_logged_as_before(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporters = logging.getLogger("opentelemetry.exporter")
+    monkeypatch.setattr(exporters, "handlers", [])
+    monkeypatch.setattr(exporters, "propagate", True)
+    hear_exporters()
+    theirs = logging.getLogger("opentelemetry.exporter.otlp.metrics")
+    theirs.warning(AGAIN, "x", "metrics", 1.0)
+    theirs.error(ENOUGH, "metrics")
+    assert caplog.messages == [ENOUGH % "metrics"]
+
+
+@pytest.mark.threads
+def test_two_shards_in_one_process_each_hear_of_their_own_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: dict[str, Traces] = {}
+    known: list[TracerProvider] = []
+    collectors: list[Collector] = []
+
+    def collector(_environment: object) -> list[SpanExporter]:
+        collectors.append(Collector())
+        return [collectors[-1]]
+
+    monkeypatch.setattr("stepwell.metrics.traces._opened", opened)
+    monkeypatch.setattr("stepwell.metrics.traces.has_provider", lambda: bool(known))
+    monkeypatch.setattr(trace, "set_tracer_provider", known.append)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: known[0])
+    monkeypatch.setattr("stepwell.metrics.providers.exporters_of", collector)
+    lost: list[str] = []
+    traces_of(TraceSetup("a", "a/0"), lambda why, _: lost.append(f"a/0 {why}"))
+    traces_of(TraceSetup("b", "b/0"), lambda why, _: lost.append(f"b/0 {why}"))
+    assert traces_of(TraceSetup("a", "a/0"), lambda why, _: lost.append(f"again {why}")) is opened["a/0"]
+    assert len(known) == 1, "what steps instrument goes the way of the first"
+    for each, traces in zip(collectors, opened.values(), strict=True):
+        each.away = True
+        traces.provider.get_tracer("test").start_span("s").end()
+        traces.provider.force_flush()
+    assert lost == ["again export_failed", "b/0 export_failed"]
+    assert [each.provider.resource.attributes["service.instance.id"] for each in opened.values()] == ["a/0", "b/0"]
+    for traces in opened.values():
+        traces.provider.shutdown()
 
 
 @pytest.mark.threads
