@@ -393,8 +393,10 @@ class ExecutionActor(ExecutionFields):
             if type(effect) is StartAttempt:
                 self._start(effect)
             elif type(effect) is ArmTimer:
+                self._unfire(effect.path)
                 self._arm(effect)
             elif type(effect) is DisarmTimer:
+                self._unfire(effect.path)
                 self.timers.cancel(effect.path)
             elif type(effect) is Withdraw:
                 self._withdraw(effect)
@@ -430,6 +432,11 @@ class ExecutionActor(ExecutionFields):
         """The step is being wound up: if its body has not begun, it never will."""
         if self._shard.runner.withdraw(self._id, effect.path, effect.attempt):
             self._postpone(m.NeverBegun(effect.path, effect.attempt), first=True)
+
+    def _unfire(self, path: str) -> None:
+        """Its timer is over: what that has told, and waits here, is not for what comes next at that path."""
+        if self._later:
+            self._later = [each for each in self._later if type(each) is not m.TimerDue or each.path != path]
 
     def _arm(self, effect: ArmTimer) -> None:
         """The delay counts from the decision; a rounded millisecond must not make it short."""

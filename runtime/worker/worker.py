@@ -132,7 +132,8 @@ class Worker:
         return self
 
     def stop(self, grace: float | None = None) -> None:
-        """Drain (at most `grace` seconds, the configured ones by default) and end. Safe to call twice.
+        """Drain (at most `grace` seconds, the configured ones by default) and end. Safe to call twice. Where a part of
+        it has failed nothing is waited for, and nobody is told that a drain has cut short what still runs.
 
         Raises UsageError, and goes on running, where `grace` is no number of seconds up to a day.
         """
@@ -141,7 +142,10 @@ class Worker:
         try:
             if shard is not None:
                 try:
-                    self.cut_short = shard.drain(patience, self._hurry)
+                    if self._failure is None:
+                        self.cut_short = shard.drain(patience, self._hurry)
+                    else:
+                        shard.give_up()
                 finally:
                     shard.stop()
         finally:

@@ -1,4 +1,4 @@
-"""What is counted in a simulation, held against rows and bodies by the rules M1 to M13 of docs/metrics.md.
+"""What is counted in a simulation, held against rows and bodies by the rules M1 to M14 of docs/metrics.md.
 
 Each shard counts on a sheet of its own, as processes do, and one object adds them up, as the worker's parent does.
 """
@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 from sim.harness import SimShard, World
-from tally.numbers import Labels, Numbers, Tally
+from tally.numbers import Labels, Numbers, Tally, differences
 from tally.page import numbers_of
-from tally.rows import tally_of
+from tally.rows import later_of, tally_of
 from tally.rules import broken_by_bodies, broken_by_rows
 
 from stepwell.actors import store_events
@@ -22,6 +22,7 @@ from stepwell.core import events, records
 from stepwell.core.events import Event
 from stepwell.core.rules.facts import step_name
 from stepwell.core.status import PARK_CRASHED, PARK_KILLS_SHARD, PARK_UNREADABLE
+from stepwell.metrics import instruments as i
 from stepwell.metrics.rendering import Page
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
@@ -38,10 +39,11 @@ _events = msgspec.json.Decoder(list[Event]).decode
 
 
 class Counting:
-    """Watches a world from its beginning; `check` at any moment of rest."""
+    """Watches a world from its beginning; `check` at any moment of rest. `exact`: the clocks of all shards agree."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, exact: bool = True) -> None:
         self.world = world
+        self._exact = exact
         self._sheets: list[Sheet] = []
         self._beyond: dict[str, SimShard] = {}
         self._here = frozenset(each.name for each in world.registry)
@@ -139,6 +141,43 @@ class Counting:
         found = broken_by_rows(known, shown)
         if not known.running:
             found += broken_by_bodies(shown, self._bodies(), self.calm)
+        if self.even:
+            found += [f"M14: {text}" for text in differences(self.lateness(), shown, (i.RETRY_LATENESS,))]
+        return found
+
+    @property
+    def even(self) -> bool:
+        """Whether rows, and what people have asked for, say how late each body began: all clocks agree, none was set,
+        and nothing that was tried again was cut short or parked."""
+        told = (*self.world.of_type(events.StepInterrupted), *self.world.of_type(events.ExecutionParked))
+        put_off = any(later_of(self.world.row(name)) for name in {event.execution_id for event in told})
+        return self._exact and self.calm and not self.world.stepped and not put_off
+
+    def lateness(self) -> Tally:
+        """How late the bodies of later attempts began."""
+        tally, by_hand = Tally(), self._by_hand()
+        for name, fields in self.rows().items():
+            for (path, n), later in later_of(fields).items():
+                since = by_hand.get((name, path, n), later.due)
+                assert since is not None, f"M14: {name} {path}: nobody has asked for attempt {n}"
+                tally.observe(i.RETRY_LATENESS, value=max(0, later.began - since) / 1000)
+        return tally
+
+    def _by_hand(self) -> dict[tuple[str, str, int], int]:
+        """When a person asked for an attempt, by execution, path and number."""
+        found: dict[tuple[str, str, int], int] = {}
+        retried: dict[str, tuple[int, int]] = {}
+        ended: dict[tuple[str, str], int] = {}
+        for place, event in enumerate(self.world.events):
+            if isinstance(event, events.ExecutionResumed) and event.was == "error":
+                retried[event.execution_id] = (place, event.at)
+            elif isinstance(event, events.BackoffLeft) and event.why == "manual":
+                found[event.execution_id, event.path, event.attempt] = event.at
+            elif isinstance(event, events.StepCompleted | events.AttemptFailed | events.StepGaveUp):
+                asked, at = retried.get(event.execution_id, (-1, 0))
+                if asked > ended.get((event.execution_id, event.path), -1) and event.attempt > 1:
+                    found[event.execution_id, event.path, event.attempt] = at
+                ended[event.execution_id, event.path] = place
         return found
 
     def _bodies(self) -> Counter[Labels]:

@@ -105,6 +105,7 @@ class World(Looks):
         self.parents = False  # whether a parent looks into the black box of a dead shard
         self.findings: list[Findings] = []
         self.doomed = False  # a flow's code says so: the shard that drives it dies in this turn
+        self.stepped = False  # the server's clock was set
         self.hangs = 0.0  # seconds that such a turn has lasted when the box is read
         self.random = None if seed is None else random.Random(seed)
         self.hurried: set[str] = set()  # executions whose backoffs somebody may have ended by hand

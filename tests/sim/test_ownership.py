@@ -52,6 +52,16 @@ async def only_once(seconds: float) -> float:
     return seconds
 
 
+@step(name="break", retry=Retry(max_attempts=3, base=10, jitter=0))
+async def breaks() -> None:
+    raise ConnectionError("no")
+
+
+@flow
+async def fragile() -> None:
+    await breaks()
+
+
 @flow
 async def wide(seconds: float = 60.0) -> list[float]:
     return await gather(only_once(seconds), toil(0.05), only_once(seconds + 1))
@@ -260,6 +270,36 @@ def test_a_long_step_keeps_its_partition_where_it_is_until_it_ends(make_world: M
     world.run(lambda: fair(world), limit=80)
     assert doubled(world) == []
     assert all(run.shard == "inc1" for run in world.ledger.runs)
+
+
+@pytest.mark.pain(19)
+def test_a_timer_that_a_retry_by_hand_had_overtaken_ends_no_later_backoff(make_world: MakeWorld) -> None:
+    """Its word waits behind a commit, and where the partition leaves the outcome of the next attempt overtakes it."""
+    world = make_world(fragile)
+    shard = world.shard()
+    world.start(fragile, "e1")
+    world.run(lambda: world.status("e1") == "waiting")
+    shard.paused.add("mirror")
+    for ask in (world.retry, lambda name: world.signal(name, "word")):
+        ask("e1")
+        world.settle()
+    world.clock.advance(11)
+    world.settle()
+    actor, partition = shard.actor("e1"), world.keys.partition_of("e1")
+    assert actor is not None
+    assert [type(each) for each in actor._later or ()] == [m.CommandMail, m.TimerDue]
+    shard.mirror.run_once(0)
+    world.settle()
+    assert world.ledger.attempts("e1", "break") == [1, 2]
+    shard.context.dispatcher.tell(m.HandOver([partition], lambda _partition: None))
+    world.settle()
+    shard.mirror.run_once(0)
+    world.settle()
+    shard.context.dispatcher.tell(m.ServeOn([partition]))
+    shard.paused.clear()
+    world.run(lambda: world.ended("e1"))
+    second, third = world.ledger.of("e1")[1:]
+    assert third.at_ms - second.at_ms >= 10_000
 
 
 @pytest.mark.slow

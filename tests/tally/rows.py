@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
 
 from tally.numbers import Tally
 
@@ -60,26 +61,42 @@ def tally_of(rows: Mapping[str, Mapping[str, bytes]], here: Container[str]) -> T
     return tally
 
 
+class Later(NamedTuple):
+    """An attempt that followed a failed one and whose end is known: when its body began, and when the row says that it
+    was due; None: the one before was the last, until a person asked for more."""
+
+    began: int
+    due: int | None
+
+
+def later_of(fields: Mapping[str, bytes]) -> dict[tuple[str, int], Later]:
+    """Those of a row, by path and number."""
+    dues: dict[tuple[str, int], int] = {}
+    begins: dict[tuple[str, int], int | None] = {}
+    for name, raw in fields.items():
+        if name.startswith("a:"):
+            path, attempt = name[2:].rpartition(":")[0], records.decode_attempt(raw)
+            begins[path, attempt.n] = attempt.started_at
+            if attempt.due_at is not None:
+                dues[path, attempt.n + 1] = attempt.due_at
+        elif name.startswith("r:"):
+            fact = records.decode_fact(raw)
+            if fact.status == STEP_COMPLETED:
+                begins[name[2:], fact.attempt] = fact.started_at
+    return {
+        (path, n): Later(began, dues.get((path, n)))
+        for (path, n), began in begins.items()
+        if n > 1 and began is not None
+    }
+
+
 def lateness_of(rows: Iterable[Mapping[str, bytes]]) -> Tally:
     """How late bodies began that their timers have started, where nobody died: those that somebody started by hand
     began before they were due, and the rows do not say how long after they were asked for."""
     tally = Tally()
     for fields in rows:
-        dues: dict[tuple[str, int], int] = {}
-        begins: dict[tuple[str, int], int | None] = {}
-        for name, raw in fields.items():
-            if name.startswith("a:"):
-                path, attempt = name[2:].rpartition(":")[0], records.decode_attempt(raw)
-                begins[path, attempt.n] = attempt.started_at
-                if attempt.due_at is not None:
-                    dues[path, attempt.n + 1] = attempt.due_at
-            elif name.startswith("r:"):
-                fact = records.decode_fact(raw)
-                if fact.status == STEP_COMPLETED:
-                    begins[name[2:], fact.attempt] = fact.started_at
-        for key, due in dues.items():
-            began = begins.get(key)
-            if began is not None and began >= due:
+        for began, due in later_of(fields).values():
+            if due is not None and began >= due:
                 tally.observe(i.RETRY_LATENESS, value=(began - due) / 1000)
     return tally
 

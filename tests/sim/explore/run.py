@@ -62,7 +62,7 @@ class Exploration:
         self.world.checks.append(self._check_counts)
         setting = schedule.setting
         self.interruptions = Interruptions(self.world)
-        self.counting = Counting(self.world)
+        self.counting = Counting(self.world, exact=not setting.drifts)
         self.model = Model(exact=not setting.drifts)
         self.verbs = Verbs(
             self.world,

@@ -231,7 +231,6 @@ class ExploredWorld(World):
         self._inboxes._link = self._link
         self.parents = setting.parents
         self.stepped_ms = 0
-        self.stepped = False  # the server's clock was set
         self.after_turn: Callable[[], None] = lambda: None
         if setting.sharing:
             self.share()
