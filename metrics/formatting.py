@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 
-from stepwell.core.escapes import CONTROL, WIDE
+from stepwell.core.escapes import escaped, escaped_json
 from stepwell.core.messages import message_of
 from stepwell.core.redact import Secrets, redact
 from stepwell.flow.context import running_step
@@ -25,9 +25,7 @@ from stepwell.metrics.saying import traceback_of
 __all__ = ["JsonFormatter", "KeyValueFormatter", "utc_ms"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_BARE = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f" + "".join(map(chr, WIDE)) + "]+")
-# JSON itself escapes the controls of ASCII, all but the last one.
-_JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *WIDE)}
+_BARE = re.compile(r"[^\s\"'=\\]+")
 _MARGIN = "  "
 """Before each line of a traceback: what it shows can't be taken for a line of the log."""
 
@@ -103,11 +101,12 @@ class KeyValueFormatter(_Redacting):
     """For people: `time LEVEL message key=value ...`, the traceback on the lines below, which begin with a margin."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; control characters are escaped, so that no text can forge a second one, in a traceback neither."""
-        parts = [_time(record), f"{record.levelname:<7}".translate(CONTROL), self.message(record).translate(CONTROL)]
+        """One line; what steers or is not seen is escaped, so that no text can forge a second one, in a traceback
+        neither."""
+        parts = [_time(record), escaped(f"{record.levelname:<7}"), escaped(self.message(record))]
         parts += [f"{_quoted(name)}={_quoted(value)}" for name, value in self.fields(record).items()]
         below = self.trace(record)
-        lines = [_MARGIN + line.translate(CONTROL) for line in below.split("\n")] if below else []
+        lines = [_MARGIN + escaped(line) for line in below.split("\n")] if below else []
         return "\n".join([" ".join(parts), *lines])
 
 
@@ -127,7 +126,7 @@ class JsonFormatter(_Redacting):
             line["traceback"] = trace
         for name, value in self.fields(record).items():
             line[f"field.{name}" if name in line else name] = value
-        return json_format.dumps(line, ensure_ascii=False, allow_nan=False).translate(_JSON_CONTROL)
+        return escaped_json(json_format.dumps(line, ensure_ascii=False, allow_nan=False))
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -145,7 +144,7 @@ def _text(value: object) -> str:
 
 def _quoted(value: object) -> str:
     text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    if _BARE.fullmatch(text):
+    if text.isprintable() and _BARE.fullmatch(text):
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped.translate(CONTROL)}"'
+    doubled = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped(doubled)}"'

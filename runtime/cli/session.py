@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 import typer
 
 from stepwell.core.errors import InvalidName, UsageError
-from stepwell.core.escapes import escaped
+from stepwell.core.escapes import escaped, escaped_json
 from stepwell.core.redact import redact
 from stepwell.store.keys import check_namespace
 
@@ -62,12 +62,16 @@ class Session:
     verbose: bool = False
 
     def answer(self, text: str) -> None:
-        """Print a line of the answer."""
-        print(text)
+        """Print lines of the answer."""
+        print(_harmless(text))
 
     def answer_json(self, value: object) -> None:
         """Print the answer as one JSON document."""
-        print(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+        self.answer_encoded(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+
+    def answer_encoded(self, document: str) -> None:
+        """Print an answer that is JSON already."""
+        print("\n".join(map(escaped_json, document.split("\n"))))
 
     def answer_lines(self, lines: Iterable[Line]) -> None:
         """Print lines, in colours where a terminal shows them; what its encoding lacks is replaced."""
@@ -84,7 +88,7 @@ class Session:
 
     def remark(self, text: str) -> None:
         """Print something that is not the answer, without credentials."""
-        print("\n".join(escaped(each) for each in redact(text).split("\n")), file=sys.stderr)
+        print(_harmless(redact(text)), file=sys.stderr)
 
     def fail(self, text: str, kind: str, **more: object) -> None:
         """Print why the command did not succeed."""
@@ -119,6 +123,11 @@ def session(context: typer.Context) -> Session:
     found = context.find_root().obj
     assert isinstance(found, Session)
     return found
+
+
+def _harmless(text: str) -> str:
+    """The lines of a text, with nothing in them that steers a terminal or is not seen."""
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 def plain(line: Line) -> str:

@@ -195,7 +195,7 @@ def _gap_facts(gap: Gap) -> dict[str, object]:
 
 def _print_json(own: Session, facts: dict[str, object]) -> None:
     """One object a line, whatever reads it."""
-    own.answer(_as_json(facts))
+    own.answer_encoded(_as_json(facts))
     own.flush()
 
 

@@ -122,11 +122,11 @@ class _Reader:
 def _print_json(own: Session, reader: _Reader, once: bool) -> None:
     import msgspec
 
-    own.answer(msgspec.json.encode(reader.compared()).decode())
+    own.answer_encoded(msgspec.json.encode(reader.compared()).decode())
     while not once:
         own.flush()
         _wait(reader.pause)
-        own.answer(msgspec.json.encode(reader.read()).decode())
+        own.answer_encoded(msgspec.json.encode(reader.read()).decode())
 
 
 def _print_frame(own: Session, reader: _Reader) -> None:

@@ -1,20 +1,15 @@
-"""What would break a line or steer a terminal, as everybody writes it for people: a newline is `\\n` everywhere."""
+"""What would break a line, steer a terminal or hide in a text, as everybody writes it for people: by its code, as
+`repr` does. A newline is `\\n` everywhere.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
-__all__ = ["CONTROL", "WIDE", "code_of", "escaped"]
+__all__ = ["code_of", "escaped", "escaped_json"]
 
-WIDE: Final = (0x2028, 0x2029, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Separators of lines and what turns the direction of writing, beyond the controls of Latin 1."""
-_USUAL: Final = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
-CONTROL: Final = {
-    **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))},
-    **_USUAL,
-    **{code: f"\\u{code:04x}" for code in WIDE},
-}
-"""For `str.translate`."""
+_USUAL: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
 def escaped(text: str) -> str:
@@ -22,9 +17,16 @@ def escaped(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else code_of(c) for c in text)
 
 
+def escaped_json(text: str) -> str:
+    """A JSON document of one line, the same with nothing in it that steers or is not seen: JSON has escapes for it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
 def code_of(character: str) -> str:
     """What stands for a character that is not shown itself."""
     code = ord(character)
-    if code in CONTROL:
-        return CONTROL[code]
+    if character in _USUAL:
+        return _USUAL[character]
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +99,31 @@ def test_json_is_indented_for_a_person(show: Show) -> None:
 def test_a_remark_steers_no_terminal_and_shows_no_password(capsys: pytest.CaptureFixture[str]) -> None:
     Session().remark("one\ntwo \x1b[2J redis://:hunter2@db")
     assert capsys.readouterr().err == "one\ntwo \\x1b[2J redis://:***@db\n"
+
+
+# Apart, as JSON makes one character of two halves.
+HIDDEN = "-".join(
+    c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp", "Cs"}
+).replace("\n", "")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_whatever_is_answered_steers_no_terminal_and_hides_nothing(
+    show: Show, terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its kind in Unicode: all that steers or is not seen."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = show(terminal)
+    own = Session()
+    own.answer(f"one{HIDDEN}\ntwo")
+    own.answer_lines([[(HIDDEN, "bad")]])
+    own.answer_encoded(json.dumps(HIDDEN, ensure_ascii=False))
+    own.answer_json({HIDDEN: [HIDDEN]})
+    own.remark(HIDDEN)
+    lines = [*screen.text.split("\n"), *capsys.readouterr().err.split("\n")]
+    assert all(line.isprintable() for line in lines)
+    assert json.loads(lines[3]) == HIDDEN
+    assert harmless(HIDDEN).isprintable()
 
 
 def test_a_table_cuts_its_last_column_only() -> None:

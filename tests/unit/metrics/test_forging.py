@@ -6,6 +6,8 @@ import io
 import json
 import logging
 import re
+import sys
+import unicodedata
 from collections.abc import Callable
 from types import TracebackType
 from typing import TypeAlias
@@ -15,11 +17,14 @@ import pytest
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter
 from stepwell.metrics.logs import setup_logging
 
-# Ends of lines of all kinds, each with a line of ours behind; ESC and CSI; what turns the direction of writing.
+KINDS = {"Cc", "Cf", "Zl", "Zp"}
+HIDDEN = "".join(c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in KINDS)
+"""What steers or is not seen, by its kind in Unicode."""
 FORGED = "2026-11-30T03:00:00.000Z CRITICAL forged execution=FAKE"
+# Each with a line of ours behind.
 ENDS = ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
-NASTY = "boom" + "".join(end + FORGED for end in ENDS) + "\x1b[2J\x9b2J\x07\x00\x7f\u202eabc\u2066\u200f"
-STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+NASTY = "boom" + "".join(end + FORGED for end in ENDS) + "\x1b[2J\x9b2J\u202eabc\u2066" + HIDDEN
+STEERS = re.compile(f"[{re.escape(HIDDEN.replace(chr(10), ''))}\ud800-\udfff]")
 RECORD = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
