@@ -160,12 +160,9 @@ def test_what_must_not_wait_is_done_while_the_main_thread_is_busy(scene: Scene) 
 
 def test_levels_that_nobody_announces_are_set_before_each_pulse(scene: Scene) -> None:
     runs(scene)
-    scene.hear(c.Pulse)
-    before = scene.hosted.refreshed
-    assert before > 0
-    for _ in range(3):
+    for pulses in range(1, 5):  # some of them may lie in the pipe already
         scene.hear(c.Pulse)
-    assert scene.hosted.refreshed >= before + 2
+        assert scene.hosted.refreshed >= pulses
 
 
 def test_a_drain_ends_it_in_good_order(scene: Scene) -> None:
