@@ -82,12 +82,14 @@ class Course:
         # The embedded server outlives killed workers, as this client uses it too.
         self._client = self._stack.enter_context(Client(data_dir=self._data))
         self._worker = self._start_worker()
+        kills = iter(self._plan.kills)
+        self._hold_from(next(kills, None))
         for order in self._orders:
             self._client.start(flows.order_flow, {"order": order, "receiver": self._url}, order)
         self._screen.event(f"{len(self._orders)} orders started, of {len(flows.STEPS)} steps each")
         for effects in self._plan.kills:
             self._until(partial(self._has_effects, effects), f"{effects} side effects")
-            self._kill_worker()
+            self._kill_worker(next(kills, None))
         self._until(self._all_ended, "the end of every execution")
         self._retry_failed()
         self._until(self._all_completed, "the completion of every execution")
@@ -125,16 +127,20 @@ class Course:
         self._screen.event(f"worker {self._workers} works (process {child.pid})")
         return child
 
-    def _kill_worker(self) -> None:
-        """SIGKILL the worker while the receiver holds requests of several steps; then start another."""
-        self._control("hold")
+    def _hold_from(self, effects: int | None) -> None:
+        """Let the receiver hold requests from so many effects on: we may be slow to see them. None: let all go."""
+        self._control("release" if effects is None else f"hold/{effects}")
+
+    def _kill_worker(self, following: int | None) -> None:
+        """SIGKILL the worker while the receiver holds requests of several steps; then start another. `following`: at
+        how many effects that will be done again."""
         deadline = time.monotonic() + HELD_SECONDS
         while (held := self._control("held")) < HELD_MIN and time.monotonic() < deadline:
             self._pause()
         sent = time.monotonic()
         self._worker.kill()
         self._kills.append(Kill(sent, time.monotonic()))
-        self._control("release")
+        self._hold_from(following)
         self._screen.event(f"killed worker {self._workers} (SIGKILL) while the receiver held {held} requests")
         self._worker = self._start_worker()
 

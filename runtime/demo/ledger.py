@@ -87,6 +87,8 @@ class Ledger:
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self._now = now
         self._lock = threading.Lock()
+        self.effects = 0
+        """How many were recorded."""
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=OFF")  # a log of processes that crash, not of a machine that does
@@ -123,6 +125,7 @@ class Ledger:
                 self._db.execute("INSERT INTO answers VALUES (?, ?)", (key, receipt))
             self._db.execute("UPDATE requests SET recorded = 1 WHERE id = ?", (request,))
             self._db.execute("COMMIT")
+            self.effects += 1
             return receipt
 
     def ended(self, request: int, outcome: str, asked: float = 0.0) -> None:

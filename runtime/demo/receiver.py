@@ -1,12 +1,14 @@
 """The receiver: an HTTP server that honours `Idempotency-Key` and has bad habits. A process of its own.
 
 `POST /<step>` with `{"order": ..., "step": ...}` records that step's effect, once per key; the same key gets the same
-answer. `POST /control/...` is how the demo holds requests, lets them go, and repairs what is broken.
+answer. `POST /control/...` is how the demo holds requests, lets them go, and repairs what is broken: `hold/30` holds
+them from the thirtieth effect on, however late the demo learns of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import socket
 import struct
@@ -49,6 +51,8 @@ class Receiver(ThreadingHTTPServer):
         self.gate = Gate()
         self.repaired = False
         self.pause = pause
+        self._hold_from = math.inf
+        self._holding = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -57,13 +61,21 @@ class Receiver(ThreadingHTTPServer):
 
     def control(self, what: str) -> int:
         """Do what the demo asks for; how many requests are held."""
-        if what == "hold":
-            self.gate.close()
-        elif what == "release":
-            self.gate.open()
-        elif what == "repair":
+        verb, _, effects = what.partition("/")
+        if verb in ("hold", "release"):
+            with self._holding:
+                self._hold_from = int(effects) if verb == "hold" else math.inf
+                self.gate.open()
+            self.hold_if_due()
+        elif verb == "repair":
             self.repaired = True
         return self.gate.waiting
+
+    def hold_if_due(self) -> None:
+        """Hold requests from now on, if so many effects have been recorded as the demo has said."""
+        with self._holding:
+            if self.ledger.effects >= self._hold_from:
+                self.gate.close()
 
     def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         """Stay silent where the peer has gone: its worker was killed. Anything else is shown."""
@@ -104,6 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
         receipt = ""
         if habit in (Habit.GOOD, Habit.RESET):
             receipt = receiver.ledger.effect(number, body.order, body.step, key)
+            receiver.hold_if_due()
         if not late:
             receiver.gate.wait()
         if habit is Habit.RESET:

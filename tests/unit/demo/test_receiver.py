@@ -75,7 +75,7 @@ def test_a_failure_records_nothing_and_may_say_when_to_come_again(receiver: Rece
 
 
 def test_what_is_held_is_counted_and_let_go(receiver: Receiver) -> None:
-    post(receiver, "/control/hold")
+    post(receiver, "/control/hold/0")
     with ThreadPoolExecutor(3) as pool:
         asked = [pool.submit(post, receiver, "/charge", f"k{number}") for number in range(3)]
         while post(receiver, "/control/held")[1] != {"held": 3}:
@@ -83,6 +83,20 @@ def test_what_is_held_is_counted_and_let_go(receiver: Receiver) -> None:
         post(receiver, "/control/release")
         assert [each.result(10)[0] for each in asked] == [200, 200, 200]
     assert post(receiver, "/control/held")[1] == {"held": 0}
+
+
+def test_requests_are_held_from_so_many_effects_on_until_all_are_let_go(receiver: Receiver) -> None:
+    post(receiver, "/control/hold/2")
+    for _ in range(3):  # of one effect
+        assert post(receiver, "/charge", "k1")[0] == 200
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(post, receiver, "/charge", "k2")
+        while post(receiver, "/control/held")[1] != {"held": 1}:
+            assert not second.done()
+        post(receiver, "/control/hold/3")
+        assert second.result(10)[0] == 200
+    post(receiver, "/control/release")
+    assert post(receiver, "/charge", "k3")[0] == 200, "nobody asks for more"
 
 
 def test_a_body_that_is_no_order_is_refused(receiver: Receiver, path: Path) -> None:
