@@ -15,11 +15,12 @@ from stepwell.core.errors import UsageError
 from stepwell.core.names import check_execution_id
 
 if TYPE_CHECKING:
-    from stepwell.client import Client
+    from stepwell.client import Client, Page
 
 __all__ = [
     "ALL_MAX",
     "Agreed",
+    "BackingOff",
     "Choice",
     "DryRun",
     "Filter",
@@ -27,6 +28,7 @@ __all__ = [
     "OfError",
     "OfFlow",
     "OfStatus",
+    "OfStep",
     "Since",
     "SomeIds",
     "Until",
@@ -67,6 +69,15 @@ Until = Annotated[
         "--until", metavar="TIME", help="Of those, only the ones up to then.", show_default=False, parser=When()
     ),
 ]
+BackingOff = Annotated[
+    bool, typer.Option("--backing-off", help="Instead of ids: all of which a step waits for its next attempt.")
+]
+OfStep = Annotated[
+    str | None,
+    typer.Option(
+        "--step", metavar="NAME", help="With --backing-off: only those of which this step does.", show_default=False
+    ),
+]
 Agreed = Annotated[bool, typer.Option("--yes", "-y", help="Do it to many without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which they would be.")]
 
@@ -81,6 +92,27 @@ class Filter:
     attributes: Mapping[str, str] | None = None
     since: str | None = None
     until: str | None = None
+    backing_off: bool = False
+    step: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.step is not None and not self.backing_off:
+            raise UsageError("--step chooses among those that back off: give --backing-off, too, or leave it out")
+
+    def page(self, client: Client, status: str | None, limit: int, cursor: str | None) -> Page:
+        """Those that fit, of that status."""
+        return client.list(
+            status,
+            self.flow,
+            limit,
+            error=self.error,
+            attributes=self.attributes,
+            since=self.since,
+            until=self.until,
+            cursor=cursor,
+            backing_off=self.backing_off,
+            step=self.step,
+        )
 
     @property
     def words(self) -> str:
@@ -90,11 +122,13 @@ class Filter:
         said = {
             "of status": self.status,
             "of flow": self.flow,
-            "with": " and ".join(pairs),
+            "in backoff of step": self.step,
+            "in backoff": "" if self.backing_off and not self.step else None,
+            "with": " and ".join(pairs) or None,
             "since": self.since,
             "until": self.until,
         }
-        return " ".join(f"{word} {value}" for word, value in said.items() if value)
+        return " ".join(f"{word} {value}".rstrip() for word, value in said.items() if value is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +145,9 @@ class Choice:
     def __post_init__(self) -> None:
         chosen = self.of != Filter()
         if not self.ids and not chosen:
-            raise UsageError("name executions, or give --status, --flow, --error or --attr for all of those")
+            raise UsageError(
+                "name executions, or give --status, --flow, --error, --attr or --backing-off for all of those"
+            )
         if self.ids and chosen:
             raise UsageError("options such as --status choose among all executions: leave them out, or the ids")
         for each in self.ids:
@@ -120,34 +156,29 @@ class Choice:
     @property
     def words(self) -> str:
         """What they have in common, for people."""
+        if self.of.backing_off:
+            return self.of.words
         return replace(self.of, status=self.of.status or " or ".join(self.statuses)).words
 
 
 def find(client: Client, choice: Choice) -> list[str]:
-    """Their ids, each once; those first that reached their status first."""
+    """Their ids, each once; those first that reached their status first, or are due first."""
     if choice.ids:
         return list(dict.fromkeys(choice.ids))
+    if choice.of.backing_off:
+        return list(dict.fromkeys(execution_id for _, execution_id in _all(client, choice.of.status, choice.of)))
     found: list[tuple[int, str]] = []
     for status in (choice.of.status,) if choice.of.status is not None else choice.statuses:
         found += _all(client, status, choice.of)
     return list(dict.fromkeys(execution_id for _, execution_id in sorted(found)))[:ALL_MAX]
 
 
-def _all(client: Client, status: str, of: Filter) -> Iterator[tuple[int, str]]:
+def _all(client: Client, status: str | None, of: Filter) -> Iterator[tuple[int, str]]:
     """When each was written last, and its id."""
     cursor: str | None = None
     left = ALL_MAX
     while left > 0:
-        page = client.list(
-            status,
-            of.flow,
-            PAGE,
-            error=of.error,
-            attributes=of.attributes,
-            since=of.since,
-            until=of.until,
-            cursor=cursor,
-        )
+        page = of.page(client, status, min(PAGE, left), cursor)
         yield from ((each["updated_at"] or 0, each["id"]) for each in page)
         left -= len(page)
         cursor = page.cursor

@@ -107,6 +107,6 @@ def _list(own: Session, verb: Verb, ids: list[str], choice: Choice) -> None:
     for each in ids:
         own.answer(each)
     # A retry ends backoffs, and whether each of them is in one is known only when it is asked.
-    unsure = verb == "retry" and choice.of.status in (WAITING, RUNNING)
+    unsure = verb == "retry" and choice.of.status in (WAITING, RUNNING) and not choice.of.backing_off
     count = f"{'at most ' if unsure else ''}{len(ids):,} {'execution' if len(ids) == 1 else 'executions'}"
     own.remark(f"{count} would be {DONE[verb]}")

@@ -12,6 +12,7 @@ import typer
 
 from stepwell.cli.choosing import (
     Agreed,
+    BackingOff,
     Choice,
     DryRun,
     Filter,
@@ -19,6 +20,7 @@ from stepwell.cli.choosing import (
     OfError,
     OfFlow,
     OfStatus,
+    OfStep,
     Since,
     SomeIds,
     Until,
@@ -74,9 +76,13 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example:\n\nstepwell result A1 --timeout 60")(result)
     app.command(
         epilog="Examples:\n\nstepwell retry A1\n\nstepwell retry --flow checkout --dry-run\n\n"
-        "stepwell retry --error ConnectionError --since '2h ago'\n\nstepwell retry --status parked --yes"
+        "stepwell retry --error ConnectionError --since '2h ago'\n\nstepwell retry --status parked --yes\n\n"
+        "stepwell retry --backing-off --flow checkout --step charge --dry-run"
     )(retry)
-    app.command(epilog="Examples:\n\nstepwell cancel A1 A2\n\nstepwell cancel --flow checkout --status waiting")(cancel)
+    app.command(
+        epilog="Examples:\n\nstepwell cancel A1 A2\n\nstepwell cancel --flow checkout --status waiting\n\n"
+        "stepwell cancel --flow checkout --backing-off --dry-run"
+    )(cancel)
     app.command(epilog='Examples:\n\nstepwell signal A1 approval --payload \'{"by": "Ada"}\'\n\nstepwell signal A1 go')(
         signal
     )
@@ -157,6 +163,8 @@ def retry(
     ids: SomeIds = None,
     status: OfStatus = None,
     flow: OfFlow = None,
+    backing_off: BackingOff = False,
+    step: OfStep = None,
     error: OfError = None,
     attr: OfAttributes = None,
     since: Since = None,
@@ -170,7 +178,8 @@ def retry(
     verbose: Verbose = False,
 ) -> None:
     """Bring failed executions back with the same idempotency keys, un-park parked ones, or end backoffs now."""
-    choice = Choice(ids or [], Filter(status, flow, error, read_attributes(attr), since, until), [ERROR])
+    of = Filter(status, flow, error, read_attributes(attr), since, until, backing_off, step)
+    choice = Choice(ids or [], of, [ERROR])
     with open_client(redis, data, namespace) as client:
         command(session(context), client, "retry", choice, yes=yes, dry_run=dry_run)
 
@@ -180,6 +189,8 @@ def cancel(
     ids: SomeIds = None,
     status: OfStatus = None,
     flow: OfFlow = None,
+    backing_off: BackingOff = False,
+    step: OfStep = None,
     error: OfError = None,
     attr: OfAttributes = None,
     since: Since = None,
@@ -193,7 +204,8 @@ def cancel(
     verbose: Verbose = False,
 ) -> None:
     """Cancel executions, once the attempts that run have ended."""
-    choice = Choice(ids or [], Filter(status, flow, error, read_attributes(attr), since, until), UNFINISHED)
+    of = Filter(status, flow, error, read_attributes(attr), since, until, backing_off, step)
+    choice = Choice(ids or [], of, UNFINISHED)
     with open_client(redis, data, namespace) as client:
         command(session(context), client, "cancel", choice, yes=yes, dry_run=dry_run)
 

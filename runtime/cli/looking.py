@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -26,11 +26,11 @@ from stepwell.cli.session import (
 )
 from stepwell.cli.timeline import duration, timeline, utc
 from stepwell.core.advice import NO_WORKER
-from stepwell.core.attributes import text_of
+from stepwell.core.attributes import Attribute, text_of
 from stepwell.core.status import TERMINAL
 
 if TYPE_CHECKING:
-    from stepwell.client.listing import Page
+    from stepwell.client import Page
 
 __all__ = ["Limit", "add_to", "listing", "show"]
 
@@ -45,7 +45,8 @@ def add_to(app: typer.Typer) -> None:
     app.command(
         name="list",
         epilog="Examples:\n\nstepwell list\n\nstepwell list --status error --flow checkout --since '2h ago'\n\n"
-        "stepwell list --attr customer=c7 --error CardDeclined",
+        "stepwell list --attr customer=c7 --error CardDeclined\n\n"
+        "stepwell list --backing-off --flow checkout --step charge",
     )(listing)
 
 
@@ -97,6 +98,14 @@ def listing(
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Only up to then.", parser=When())
     ] = None,
+    backing_off: Annotated[
+        bool,
+        typer.Option("--backing-off", help="Only those of which a step waits for its next attempt, the soonest first."),
+    ] = False,
+    step: Annotated[
+        str | None,
+        typer.Option("--step", metavar="NAME", help="With --backing-off: only those of which this step does."),
+    ] = None,
     limit: Limit = 100,
     cursor: Annotated[
         str | None, typer.Option("--cursor", metavar="C", help="Go on where the page before ended; same options.")
@@ -107,19 +116,23 @@ def listing(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """List executions: the latest first, by when they ended or were parked, or else were started."""
+    """List executions: the latest first, by when they ended or were parked, or else were started.
+
+    With --backing-off: who waits for its next attempt, by when that is due; --error is the last attempt's then."""
     own = session(context)
     given = read_attributes(attr)
+    of = Filter(status, flow, error, given, since, until, backing_off, step)
     with open_client(redis, data, namespace) as client:
-        found = client.list(status, flow, limit, error=error, attributes=given, since=since, until=until, cursor=cursor)
+        found = of.page(client, status, limit, cursor)
         idle = any(each["status"] not in TERMINAL for each in found) and not client.workers()
     if own.json:
-        own.answer_json({"executions": found, "cursor": found.cursor, "looked": found.looked})
+        own.answer_json({"executions": found, "cursor": found.cursor, "looked": found.looked, "at": found.at})
         return
     if found:
-        own.answer_lines(_table(found, list(given or ()), int(time.time() * 1000), own.text_width))
+        table = _backoffs if backing_off else _table
+        own.answer_lines(table(found, list(given or ()), own.text_width))
     elif found.cursor is None and cursor is None:
-        own.remark(f"there is no execution {Filter(status, flow, error, given, since, until).words}".rstrip())
+        own.remark(f"there is no execution {of.words}".rstrip())
     elif found.cursor is None:
         own.remark("there are no more")
     if found.cursor is not None:
@@ -129,16 +142,34 @@ def listing(
         own.remark(NO_WORKER)
 
 
-def _table(found: Page, attributes: Sequence[str], now: int, width: int) -> list[Line]:
+def _table(found: Page, attributes: Sequence[str], width: int) -> list[Line]:
     """A row for each; the error's column only where there is one, and those of the attributes that were asked for."""
     failed = any(each["error"] for each in found)
     rows = [["ID", "STATUS", "CREATED", "CHANGED", *(["ERROR"] if failed else []), *attributes, "FLOW"]]
     for each in found:
         error = [cut(each["error"] or "", ERROR_WIDTH)] if failed else []
-        changed = _ago(now, each["updated_at"])
-        values = [cut(text_of(each["attributes"].get(name, "")), ATTRIBUTE_WIDTH) for name in attributes]
+        changed = _ago(found.at, each["updated_at"])
+        values = _values(each["attributes"], attributes)
         rows.append([each["id"], each["status"], utc(each["created_at"]), changed, *error, *values, each["flow"]])
     return columns(rows, width)
+
+
+def _backoffs(found: Page, attributes: Sequence[str], width: int) -> list[Line]:
+    """A row for each: the coming attempt of its step that is due first, and why the last one failed."""
+    rows = [["ID", "DUE IN", "ATTEMPT", "STEP", *attributes, "LAST ERROR"]]
+    for each in found:
+        backoff = each["backoff"]
+        most, others, late = backoff["max_attempts"], backoff["others"], found.at - backoff["due_at"]
+        due = duration(-late) if late <= 0 else f"{duration(late)} late"
+        attempt = f"{backoff['attempt']}{f' of {most}' if most else ''}"
+        step = f"{each['flow']}/{backoff['path']}{f' and {others} more' if others else ''}"
+        error = ": ".join(filter(None, (backoff["error_type"], backoff["error"])))
+        rows.append([each["id"], due, attempt, step, *_values(each["attributes"], attributes), error])
+    return columns(rows, width)
+
+
+def _values(given: Mapping[str, Attribute], attributes: Sequence[str]) -> list[str]:
+    return [cut(text_of(given.get(name, "")), ATTRIBUTE_WIDTH) for name in attributes]
 
 
 def _ago(now: int, then: int | None) -> str:

@@ -13,8 +13,8 @@ from stepwell.actors.kit.clock import SystemClock
 from stepwell.client.address import Place, promised, resolve
 from stepwell.client.async_wire import AsyncWire
 from stepwell.client.commanding import CommandResult
-from stepwell.client.listing import Page
 from stepwell.client.reading import Dicts
+from stepwell.client.searching import Page
 from stepwell.client.talk import Talk
 from stepwell.client.waiting import Json
 from stepwell.core.clock import Clock
@@ -85,10 +85,21 @@ class AsyncClient:
         since: Moment | None = None,
         until: Moment | None = None,
         cursor: str | None = None,
+        backing_off: bool = False,
+        step: str | None = None,
     ) -> Page:
         """Executions, the latest first, page by page; see `Client.list`."""
         found = self._talk.list(
-            status, flow, limit, error=error, attributes=attributes, since=since, until=until, cursor=cursor
+            status,
+            flow,
+            limit,
+            error=error,
+            attributes=attributes,
+            since=since,
+            until=until,
+            cursor=cursor,
+            backing_off=backing_off,
+            step=step,
         )
         return await self._wire.run(found)
 

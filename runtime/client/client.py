@@ -12,8 +12,8 @@ import redis
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.client.address import Place, promised, resolve
 from stepwell.client.commanding import CommandResult
-from stepwell.client.listing import Page
 from stepwell.client.reading import Dicts
+from stepwell.client.searching import Page
 from stepwell.client.talk import Talk
 from stepwell.client.waiting import Json
 from stepwell.client.wire import Wire
@@ -134,6 +134,8 @@ class Client:
         since: Moment | None = None,
         until: Moment | None = None,
         cursor: str | None = None,
+        backing_off: bool = False,
+        step: str | None = None,
     ) -> Page:
         """Executions: `id flow status created_at updated_at attributes error` (its type, or None), times in ms.
 
@@ -149,12 +151,27 @@ class Client:
             attributes: only those with all of these attributes; values are compared as text.
             since: only those from then on: `"2h ago"`, `"2026-11-29T10:00Z"`, a datetime, or a timedelta ago.
             until: only those up to then.
-            cursor: where the page before ended. `since` stays the first page's, though it is worked out from now anew.
+            cursor: where the page before ended. Times stay the first page's, though they are worked out from now anew.
+            backing_off: only those of which a step waits for its next attempt, by when it is due, the soonest first.
+                Each has a `backoff`, too: `path step attempt max_attempts due_at error_type error others`, of the
+                step that is due first (`attempt` is the coming one), and how many others of it back off. `error` is
+                the type of its last attempt's error then, and `since` and `until` are by when they were started.
+            step: with `backing_off`, only those of which a step of this name backs off; that one is told.
 
-        Raises UsageError for a status that there is not, a time that is none, or the cursor of another listing.
+        Raises UsageError for a status that there is not, or of which none backs off, a time that is none, or the cursor
+        of another listing.
         """
         found = self._talk.list(
-            status, flow, limit, error=error, attributes=attributes, since=since, until=until, cursor=cursor
+            status,
+            flow,
+            limit,
+            error=error,
+            attributes=attributes,
+            since=since,
+            until=until,
+            cursor=cursor,
+            backing_off=backing_off,
+            step=step,
         )
         return self._wire.run(found)
 

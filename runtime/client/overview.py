@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Conversation, peek
 from stepwell.client.reading import check_limit
-from stepwell.core.overview import BackingOff, Inbox, Overview, Seen, overview_of
+from stepwell.core.overview import ERROR_CHARS_MAX, BackingOff, Inbox, Overview, Seen, overview_of
 from stepwell.core.records import STEP, OpenOp
 from stepwell.core.redact import redact
 from stepwell.core.status import STEP_BACKOFF
@@ -23,7 +23,6 @@ __all__ = ["overview"]
 
 # The oldest entry is looked for in so many inboxes, the longest ones: an entry may be large.
 INBOXES_MAX: Final = 4
-ERROR_CHARS_MAX: Final = 200
 
 
 def overview(view: NamespaceView, before: Overview | None, limit: int) -> Conversation[Overview]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from stepwell.client import backing_off as backing
 from stepwell.client import commanding, letters, listing, overview, reading, starting, waiting
 from stepwell.client.commanding import CommandResult
 from stepwell.client.facts import NamespaceView
 from stepwell.client.following import Away, Following
 from stepwell.client.ids import new_ids
 from stepwell.client.moves import Conversation
+from stepwell.client.searching import Page
 from stepwell.client.waiting import Json
 from stepwell.core.clock import Clock
+from stepwell.core.errors import UsageError
 from stepwell.core.moments import Moment
 from stepwell.core.overview import Overview
 from stepwell.flow.definitions import FlowLike
@@ -66,9 +69,15 @@ class Talk:
         since: Moment | None = None,
         until: Moment | None = None,
         cursor: str | None = None,
-    ) -> Conversation[listing.Page]:
+        backing_off: bool = False,
+        step: str | None = None,
+    ) -> Conversation[Page]:
         """Client.list."""
         looked_for = listing.wanted(status, flow, error, attributes)
+        if backing_off:
+            return backing.backing_off(self.view, looked_for, limit, step, since, until, cursor)
+        if step is not None:
+            raise UsageError("a step chooses among those that back off: ask for backing off, too, or leave it out")
         return listing.listing(self.view, looked_for, limit, since, until, cursor)
 
     def retry(self, execution_id: str, timeout: float | None) -> Conversation[CommandResult]:

@@ -15,8 +15,8 @@ __all__ = ["Cursor", "decode_cursor", "digest_of", "encode_cursor"]
 class Cursor(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The execution that a listing has looked at last, and which listing it was.
 
-    `digest` tells one listing from another, `choice` names the lists that it reads, `since_ms` is where it ends: a time
-    that was given as `2h ago` stays where it was.
+    `digest` tells one listing from another, `choice` names the lists that it reads. `since_ms` and `until_ms`
+    bound it: a time that was given as `2h ago` stays where it was.
     """
 
     digest: str
@@ -24,6 +24,7 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, array_like=True):
     at_ms: int
     execution_id: str
     since_ms: int | None = None
+    until_ms: int | None = None
 
 
 def digest_of(wanted: object) -> str:

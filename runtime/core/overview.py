@@ -15,6 +15,7 @@ from stepwell.core.ownership import LEAVING, Member
 from stepwell.core.vitals import RunningStep, StepTimes, Vitals
 
 __all__ = [
+    "ERROR_CHARS_MAX",
     "BackingOff",
     "Backoffs",
     "Counted",
@@ -34,6 +35,8 @@ FRESH_MS: Final = 10_000
 """What a shard has said longer ago than this is not about now."""
 GONE_MS: Final = 600_000
 """A shard that has been silent for longer is not shown any more."""
+ERROR_CHARS_MAX: Final = 200
+"""Of an error's message so much is shown where many are told."""
 
 State = Literal["active", "leaving", "silent"]
 

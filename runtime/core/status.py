@@ -15,6 +15,7 @@ CANCELLED: Final = "cancelled"
 STATUSES: Final = (QUEUED, RUNNING, WAITING, PARKED, COMPLETED, ERROR, CANCELLED)
 TERMINAL: Final = frozenset({COMPLETED, ERROR, CANCELLED})
 SETTLED: Final = TERMINAL | {PARKED}  # nothing goes on by itself
+STATUSES_OF_BACKOFFS: Final = (RUNNING, WAITING)  # of what is parked nothing is tried again, so nothing of it backs off
 
 STEP_READY: Final = "ready"  # would run, but the execution is parked or ended
 STEP_RUNNING: Final = "running"  # its start is mirrored: the body may be running

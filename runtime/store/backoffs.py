@@ -8,16 +8,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from stepwell.core import codec
+from stepwell.core.records import Attempt, OpenOp, decode_attempt, decode_open
 from stepwell.store.keys import Keys
 from stepwell.store.queries import Query, Raws
-from stepwell.store.replies import items_of, number, scored, text
+from stepwell.store.replies import fields_of, items_of, number, scored, text
 from stepwell.store.requests import Command
 
-__all__ = ["Backoff", "Flows", "Size", "backoffs", "by_flow", "flows", "pairs", "size", "waiting"]
+__all__ = [
+    "Backoff",
+    "Flows",
+    "Size",
+    "attempt",
+    "attempt_of",
+    "backoffs",
+    "by_flow",
+    "flows",
+    "lists",
+    "pairs",
+    "scan",
+    "scanned",
+    "size",
+    "waiting",
+]
+
+OPEN_SCAN: Final = 10_000
+"""Of a row's fields so many are looked through at a time."""
 
 Flows: TypeAlias = Mapping[int, Sequence[str]]
 """By partition: the flows of which something backs off there."""
@@ -104,3 +124,35 @@ def waiting(keys: Keys, partitions: Iterable[int]) -> Query[dict[str, int]]:
 def pairs(of: Flows) -> list[tuple[int, str]]:
     """The lists that there are, each by partition and flow."""
     return [(partition, flow) for partition, named in of.items() for flow in named]
+
+
+def lists(keys: Keys, of: Flows, flow: str | None) -> list[str]:
+    """The keys of the lists that there are, of one flow or of all: by due time (ms)."""
+    return [keys.parts[partition].backoff_of + named for partition, named in pairs(of) if flow in (None, named)]
+
+
+def scan(keys: Keys, execution_id: str, cursor: str = "0") -> Command:
+    """Looks for open operations in a row, from there on; `scanned` reads the reply."""
+    return ["HSCAN", keys.row(execution_id), cursor, "MATCH", "p:*", "COUNT", OPEN_SCAN]
+
+
+def scanned(raw: object) -> tuple[str, dict[str, OpenOp]]:
+    """Where to go on in a row that is very long ('0': that was all), and the open operations found, by path."""
+    cursor, found = items_of(raw)
+    opened: dict[str, OpenOp] = {}
+    for field, value in fields_of(found).items():
+        try:
+            opened[field.removeprefix("p:")] = decode_open(value)
+        except codec.UNREADABLE:
+            continue
+    return text(cursor), opened
+
+
+def attempt_of(keys: Keys, execution_id: str, path: str, number: int) -> Command:
+    """Asks for the record of a failed attempt; `attempt` reads the reply."""
+    return ["HGET", keys.row(execution_id), f"a:{path}:{number}"]
+
+
+def attempt(raw: object) -> Attempt | None:
+    """The record; None where there is none."""
+    return decode_attempt(raw) if isinstance(raw, bytes) else None

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from stepwell.core import codec, records
+from stepwell.core import codec
 from stepwell.core.ownership import Member
 from stepwell.core.records import Attempt, OpenOp
 from stepwell.core.status import STATUSES
@@ -29,8 +29,6 @@ from stepwell.store.replies import (
     Broken,
     Refused,
     entries_of,
-    fields_of,
-    items_of,
     number,
     order,
     text,
@@ -46,8 +44,6 @@ T = TypeVar("T")
 
 PER_PARTITION: Final = len(STATUSES) + 4
 LISTS_MAX: Final = 3_000
-OPEN_SCAN: Final = 10_000
-"""Of a row's fields so many are looked through for its open operations."""
 
 NO_MEMBERS: Final[dict[str, Member]] = {}
 NO_BEATS: Final[dict[str, Heartbeat]] = {}
@@ -208,32 +204,15 @@ def following(keys: Keys, found: Waiting, limit: int) -> Query[list[Backoff]]:
 
 def opened(keys: Keys, execution_ids: Iterable[str]) -> Query[list[dict[str, OpenOp]]]:
     """The open operations of some executions, by path; of a row that is very long not all may be found."""
-    commands: list[Command] = [
-        ["HSCAN", keys.row(each), "0", "MATCH", "p:*", "COUNT", OPEN_SCAN] for each in execution_ids
-    ]
-    return Query(commands, lambda raws: _Answers(raws).many(len(commands), _opened, {}))
+    commands = [backoffs.scan(keys, each) for each in execution_ids]
+    return Query(commands, lambda raws: _Answers(raws).many(len(commands), lambda raw: backoffs.scanned(raw)[1], {}))
 
 
 def attempts(keys: Keys, of: Iterable[tuple[str, str, int]]) -> Query[list[Attempt | None]]:
     """The records of some failed attempts, each named by execution, path and number."""
-    commands: list[Command] = [["HGET", keys.row(execution), f"a:{path}:{n}"] for execution, path, n in of]
-    return Query(commands, lambda raws: _Answers(raws).many(len(commands), _attempt, None))
+    commands = [backoffs.attempt_of(keys, *each) for each in of]
+    return Query(commands, lambda raws: _Answers(raws).many(len(commands), backoffs.attempt, None))
 
 
 def _first_at(raw: object) -> int | None:
     return next((order(entry_id)[0] for entry_id, _ in entries_of(raw)), None)
-
-
-def _opened(raw: object) -> dict[str, OpenOp]:
-    _, found = items_of(raw)
-    opened: dict[str, OpenOp] = {}
-    for field, value in fields_of(found).items():
-        try:
-            opened[field.removeprefix("p:")] = records.decode_open(value)
-        except codec.UNREADABLE:
-            continue
-    return opened
-
-
-def _attempt(raw: object) -> Attempt | None:
-    return records.decode_attempt(raw) if isinstance(raw, bytes) else None

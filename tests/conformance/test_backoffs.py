@@ -6,6 +6,8 @@ from unittest.mock import ANY
 
 import pytest
 
+from stepwell.client import Client
+from stepwell.core.records import Attempt, Failure, Meta, OpenOp, encode
 from stepwell.store import backoffs
 from stepwell.store.backoffs import Backoff
 from stepwell.store.inbox import START
@@ -133,6 +135,35 @@ def test_clients_and_shards_read_who_is_due_next(store):
     assert counts.backoffs == {"pay": (4, 1000), "ship": (8, 1001)}
     assert counts.waiting == {"timed": 12, "untimed": 0}
     assert store.inbox.count({}).backoffs == {}
+
+
+@pytest.mark.pain(42)
+@pytest.mark.parametrize("limit", [1, 4, 100])
+def test_pages_of_what_backs_off_come_as_it_is_due_whatever_else_is_stored(store, limit):
+    for number in range(24):
+        name, flow, due = f"x{number:02}", "ship" if number % 3 else "pay", 1000 + number // 5
+        meta = encode(Meta(flow, store.now, "h1"))
+        store.execute(store.create(name, flow=flow, fields=[("meta", meta), ("input", b"{}")]))
+        if number % 4 == 0:
+            continue  # it is stored, and waits for something else
+        op = OpenOp("step", "backoff", "t", 1, "charge", attempt=2, due_at=due)
+        failed = Attempt(1, 1, Failure("HttpError", "503"), 1, due, 5)
+        sets = [("p:charge", encode(op)), ("a:charge:1", encode(failed))]
+        request = store.commit(name, sets=sets, status_to="waiting", live=str(due), flow=flow, backoff=str(due))
+        assert isinstance(store.execute(request), Committed)
+    with Client("redis://fake", namespace="t", partitions=4, connect=lambda url: store.connect()) as client:
+        found, cursor = [], None
+        while True:
+            page = client.list(limit=limit, backing_off=True, cursor=cursor)
+            found += [(line["id"], line["backoff"]["due_at"], line["backoff"]["max_attempts"]) for line in page]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        pays = [line["id"] for line in client.list(flow="pay", backing_off=True, step="charge", error="HttpError")]
+        assert client.list(backing_off=True, step="other") == []
+    everything = [n for n in range(24) if n % 4]
+    assert found == [(f"x{n:02}", 1000 + n // 5, 5) for n in everything]
+    assert pays == [f"x{n:02}" for n in everything if n % 3 == 0]
 
 
 def test_where_nothing_backs_off_nothing_is_said(store, part):

@@ -28,12 +28,14 @@ COMMANDS = [
     "list --flow course",
     "list --attr customer=c7",
     "list --status error --error ValueError",
+    "list --backing-off",
     "tail e1 --no-follow",
     "tail --no-follow",
     "top --once",
     "retry e1",
     "retry --status error --yes",
     "cancel e1",
+    "retry --backing-off --step fails --yes",
     "cancel --status waiting --yes",
     "signal e1 word",
     "dead list",
@@ -45,7 +47,7 @@ SHARED = ["meta", "workers", "shards", "vitals", "ingress"]
 LISTS = ["live", "by:queued", "by:waiting", "by:error", "flow:course", "attr:customer=c7", "error:ValueError"]
 OTHERS = ["x:e1", "inbox", "outbox", "backoff", "backoff:course", "lease", "epoch", "seq", "suspects", "dead", "events"]
 KEYS = [*(f"sim:{name}" for name in SHARED), "{sim:ingress}:dead", *(f"{{sim:0}}:{name}" for name in (*LISTS, *OTHERS))]
-# What no command reads or writes: shards do.
+# What no command reads or writes (the last one: as nothing backs off there): shards do.
 OF_SHARDS = {f"{{sim:0}}:{name}" for name in ("epoch", "seq", "outbox", "suspects", "backoff:course")}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sim.bodies import work
@@ -15,6 +16,7 @@ from sim.tail import Tail
 
 from stepwell import Retry, StepFailed, flow, gather, step, wait_for
 from stepwell.actors import store_events
+from stepwell.client import Client
 from stepwell.core.limits import Limits
 from stepwell.store import backoffs
 from stepwell.store.backoffs import Backoff
@@ -87,6 +89,14 @@ def listed(world: World) -> list[Backoff]:
     return query.parse(world._link.call(query.commands))
 
 
+def found(world: World, **wanted: Any) -> list[tuple[str, str, str]]:
+    """Who is listed as one that backs off: the execution, the path of its step, and which attempt of how many comes."""
+    with Client("redis://fake", namespace="sim", clock=world.clock, connect=lambda _: world.connect()) as client:
+        page = client.list(backing_off=True, **wanted)
+    backoffs = [(line["id"], line["backoff"]) for line in page]
+    return [(name, each["path"], f"{each['attempt']} of {each['max_attempts']}") for name, each in backoffs]
+
+
 def counted(world: World) -> dict[str, tuple[int, int]]:
     """What the shard has told last."""
     told: dict[str, tuple[int, int]] = world.of_type(store_events.BackoffsCounted)[-1].by_flow
@@ -120,8 +130,7 @@ def test_the_first_of_several_steps_is_what_counts_also_beside_one_that_runs(wor
     world.start(both, "e1")
     world.run_for(1)
     assert world.status("e1") == "running"
-    (found,) = listed(world)
-    assert found == Backoff(due_of(world, "e1", "gather.1/fails_often"), "e1", "both")
+    assert listed(world) == [Backoff(due_of(world, "e1", "gather.1/fails_often"), "e1", "both")]
     world.run_for(12)
     assert listed(world) == [Backoff(due_of(world, "e1", "gather.0/fails"), "e1", "both")], "the other one has given up"
 
@@ -215,3 +224,38 @@ def test_a_retry_that_is_lost_is_not_listed_as_a_backoff_for_ever(make_world: Ma
     world.run_for(8)
     assert world.ended("e1")
     assert listed(world) == []
+
+
+@pytest.mark.pain(42)
+def test_who_backs_off_can_be_told_from_what_only_sleeps_and_is_found_also_beside_what_runs(world: World) -> None:
+    shard = world.shard()
+    world.start(backs_off, "e1")
+    world.run_for(1)
+    world.start(both, "e2")
+    world.start(listens, "e3")
+    world.run_for(1)
+    assert (world.status("e2"), world.status("e3")) == ("running", "waiting")
+    assert found(world) == [("e2", "gather.1/fails_often", "2 of 3"), ("e1", "fails", "2 of 3")]
+    assert found(world, step="fails") == [("e2", "gather.0/fails", "2 of 3"), ("e1", "fails", "2 of 3")]
+    assert found(world, error="ValueError", step="fails_often") == [("e2", "gather.1/fails_often", "2 of 3")]
+    assert found(world, error="KeyError") == []
+    world.run_for(60)
+    assert "e1" not in shard.in_memory
+    assert found(world)[0] == ("e1", "fails", "2 of 3"), "the other one's second step has given up"
+    for name in ("e1", "e2"):
+        world.send("cancel", name)
+    world.run(lambda: world.ended("e1", "e2"))
+    assert found(world) == []
+
+
+def test_a_retry_of_those_that_are_found_ends_their_backoffs_and_nothing_else(world: World) -> None:
+    world.shard()
+    for name, each in (("e1", backs_off), ("e2", listens)):
+        world.start(each, name)
+    world.run_for(60)
+    for name, _, _ in found(world):
+        world.send("retry", name)
+    world.hurried.add("e1")
+    world.run_for(10)
+    assert found(world) == [("e1", "fails", "3 of 3")]
+    assert world.status("e2") == "waiting"

@@ -18,9 +18,11 @@ from stepwell.cli import main
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "alerts.md"
 FLOW = "asked_to_rest"
-LABELS = {"flow": FLOW, "durability": "relaxed"}
+STEP = "call_after_rest"
+LABELS = {"flow": FLOW, "step": STEP, "durability": "relaxed"}
 WORDS = {
     "FLOW": FLOW,
+    "STEP": STEP,
     "ID": "rest",
     "TYPE": "FatalError",
     "REASON": "not deployed here",

@@ -328,8 +328,13 @@ def test_list_is_a_table_or_json(run: Run) -> None:
     assert code == 0
     assert heading.split() == ["ID", "STATUS", "CREATED", "CHANGED", "FLOW"]
     assert row.split()[:3] == ["A1", "error", "2026-01-02T03:04:05.000Z"]
-    assert client.asked == [("list", "error", "checkout", 7, None, None, None, None, None)]
-    assert json.loads(run(client, "list", "--json")[1]) == {"executions": [LISTED], "cursor": None, "looked": 1}
+    assert client.asked == [("list", "error", "checkout", 7, None, None, None, None, None, False, None)]
+    assert json.loads(run(client, "list", "--json")[1]) == {
+        "executions": [LISTED],
+        "cursor": None,
+        "looked": 1,
+        "at": 0,
+    }
 
 
 def test_list_passes_on_what_is_looked_for_and_says_how_to_go_on(run: Run) -> None:
@@ -339,7 +344,7 @@ def test_list_passes_on_what_is_looked_for_and_says_how_to_go_on(run: Run) -> No
     code, out, err = run(client, "list", *options, "--until", "1h", "--cursor", "abc")
     assert code == 0
     given = {"customer": "c7", "note": "a=b"}
-    assert client.asked == [("list", None, None, 100, "ValueError", given, "2h ago", "1h", "abc")]
+    assert client.asked == [("list", None, None, 100, "ValueError", given, "2h ago", "1h", "abc", False, None)]
     heading, row = out.splitlines()
     assert heading.split()[4:] == ["ERROR", "customer", "note", "FLOW"], "what was asked for is shown"
     assert row.split()[-4:] == ["ValueError", "c7", f"a=b\\n{'x' * 19}…", "checkout"]
@@ -352,6 +357,13 @@ def test_list_passes_on_what_is_looked_for_and_says_how_to_go_on(run: Run) -> No
     assert (answer["cursor"], answer["looked"], len(answer["executions"])) == ("c0ffee", 3000, 1)
 
 
+@pytest.mark.parametrize("command", ["list", "retry", "cancel"])
+def test_a_step_chooses_only_among_what_backs_off(run: Run, command: str) -> None:
+    code, out, err = run(FakeClient(list=Page()), command, "--step", "charge")
+    assert (code, out) == (2, "")
+    assert err == "stepwell: --step chooses among those that back off: give --backing-off, too, or leave it out\n"
+
+
 def test_an_empty_list_is_no_output_but_a_remark(run: Run) -> None:
     nothing = FakeClient(list=Page())
     assert run(nothing, "list", "--status", "error") == (0, "", "there is no execution of status error\n")
@@ -360,7 +372,7 @@ def test_an_empty_list_is_no_output_but_a_remark(run: Run) -> None:
     asked = run(nothing, "list", "--error", "Down")
     assert asked == (0, "", "there is no execution with the error Down\n")
     assert run(nothing, "list", "--cursor", "abc") == (0, "", "there are no more\n")
-    empty = {"executions": [], "cursor": None, "looked": 0}
+    empty = {"executions": [], "cursor": None, "looked": 0, "at": 0}
     assert json.loads(run(nothing, "list", "--json")[1]) == empty
     more = "looked at 3,000, found 0; go on with --cursor c0ffee\n"
     assert run(FakeClient(list=Page([], "c0ffee", 3000)), "list") == (0, "", more)

@@ -30,12 +30,12 @@ class FakeClient:
         self.asked: list[Any] = []
         self.sent: list[Any] = []
 
-    def list(self, status: str, flow: str | None, limit: int, *, cursor: str | None, **more: Any) -> Page:
+    def list(self, status: str | None, flow: str | None, limit: int, *, cursor: str | None, **more: Any) -> Page:
         """Pages of two, so that there are several."""
         if cursor is None:
-            self.asked.append((status, flow, limit, {name: value for name, value in more.items() if value is not None}))
+            self.asked.append((status, flow, limit, {name: value for name, value in more.items() if value}))
         begin = int(cursor or "0")
-        fitting = [each for each in self.found if each["status"] == status]
+        fitting = [each for each in self.found if status in (None, each["status"])]
         return Page(fitting[begin : begin + 2], str(begin + 2) if len(fitting) > begin + 2 else None)
 
     def workers(self) -> list[Any]:
@@ -101,6 +101,21 @@ def test_they_may_be_chosen_as_in_a_listing(run: Run) -> None:
     assert client.asked == [("error", None, choosing.PAGE, more)]
 
 
+@pytest.mark.parametrize("verb", ["retry", "cancel"])
+def test_those_that_back_off_are_taken_as_they_are_due_and_nobody_else(run: Run, verb: str) -> None:
+    client = FakeClient(("w2", "waiting", 9), ("r1", "running", 5), ("w1", "waiting", 7))
+    chosen = ("--backing-off", "--flow", "f", "--step", "charge", "--error", "Down")
+    code, out, err = run(client, verb, *chosen, "--dry-run")
+    done = {"retry": "retried", "cancel": "cancelled"}[verb]
+    assert (code, out, err) == (0, "w2\nr1\nw1\n", f"3 executions would be {done}\n"), "in the order of the listing"
+    more = {"error": "Down", "backing_off": True, "step": "charge"}
+    assert client.asked == [(None, "f", choosing.PAGE, more)], "by no status: what runs beside a backoff is one of them"
+    said = run(client, verb, *chosen)[2]
+    assert f"{verb} 3 executions of flow f in backoff of step charge with the error Down: give --yes" in said
+    assert run(client, verb, *chosen, "--yes") == (0, f"{done} 3 executions\n", "")
+    assert run(client, verb, "e1", "--backing-off")[2].endswith("leave them out, or the ids\n")
+
+
 def test_a_cancel_by_flow_is_of_all_that_have_not_ended(run: Run) -> None:
     client = FakeClient(*FAILED, ("p1", "parked", 0), ("w1", "waiting", 9), ("c1", "completed", 1))
     code, out, _ = run(client, "cancel", "--flow", "f", "--dry-run", "--json")
@@ -111,7 +126,7 @@ def test_a_cancel_by_flow_is_of_all_that_have_not_ended(run: Run) -> None:
 def test_what_is_not_clearly_chosen_is_refused(run: Run) -> None:
     client = FakeClient(*FAILED)
     for arguments, said in (
-        ([], "name executions, or give --status, --flow, --error or --attr"),
+        ([], "name executions, or give --status, --flow, --error, --attr or --backing-off"),
         (["e1", "--status", "error"], "leave them out, or the ids"),
         (["e1", "--error", "ValueError"], "leave them out, or the ids"),
         (["--attr", "customer"], "--attr takes NAME=VALUE"),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stepwell.client import listing
+from stepwell.client import listing, searching
 from stepwell.core.cursor import decode_cursor
 from stepwell.core.errors import InvalidName, UsageError
 from stepwell.core.status import STATUSES
@@ -132,8 +132,8 @@ def test_the_fewest_are_looked_at(world, told):
 
 
 def test_where_few_of_many_fit_a_page_ends_early_and_says_how_to_go_on(world, told, monkeypatch):
-    monkeypatch.setattr(listing, "MISSES_MOST", 10)
-    monkeypatch.setattr(listing, "LOOK_AT_ONCE", 5)
+    monkeypatch.setattr(searching, "MISSES_MOST", 10)
+    monkeypatch.setattr(searching, "LOOK_AT_ONCE", 5)
     for n in range(45):
         make(world, f"e{n:02}", n, "completed" if n % 15 else "error", error="" if n % 15 else "ValueError")
     monkeypatch.setattr(listing.finding, "choices", lambda wanted: ["f"])

@@ -22,7 +22,7 @@ RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 CASES = yaml.safe_load(FILES.joinpath("alerts_test.yml").read_text())["tests"]
 SETS = re.compile(r"\b(?:absent|unless|on|or|count)\b|== 0| - sum ")
 """What may mix up one job's series with another's."""
-WORDS = {"flow": "FLOW", "durability": "MODE"}
+WORDS = {"flow": "FLOW", "step": "STEP", "durability": "MODE"}
 """What stands on the page where an alert has its labels."""
 WANTED = {
     "StepwellRetryStorm",

@@ -1,4 +1,4 @@
-"""The newest first out of many lists, each read no further than needed."""
+"""The first in an order out of many lists, each read no further than needed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepwell.core.status import STATUSES
-from stepwell.store.finding import READ_MOST, Listed, Merge, Wanted, choices, lists_of_choice
+from stepwell.store.finding import Wanted, choices, lists_of_choice
 from stepwell.store.keys import Keys
+from stepwell.store.merging import READ_MOST, LatestFirst, Listed, Merge, SoonestFirst
 
 ANYTHING = Wanted()
 
@@ -28,8 +29,10 @@ class Lists:
         return [self._range(*command) for command in commands]
 
     def _range(self, name, key, most, least, _scores, _limit, offset, count):
-        assert (name, offset) == ("ZREVRANGEBYSCORE", 0)
-        found = sorted(((at, each) for each, at in self.lists[key].items()), reverse=True)
+        assert (name, offset) in (("ZREVRANGEBYSCORE", 0), ("ZRANGEBYSCORE", 0))
+        is_reversed = name == "ZREVRANGEBYSCORE"
+        most, least = (most, least) if is_reversed else (least, most)
+        found = sorted(((at, each) for each, at in self.lists[key].items()), reverse=is_reversed)
         found = [(at, each) for at, each in found if _above(at, least) and _below(at, most)][:count]
         self.reads[key] += len(found)
         return [word for at, each in found for word in (each.encode(), str(at).encode())]
@@ -70,16 +73,47 @@ def worlds(draw):
 def test_pages_put_together_are_all_in_order_and_each_once(world, count, at_once, since, until):
     wanted = Wanted(since_ms=since, until_ms=until)
     found, after = [], None
-    while page := world.read(Merge(list(world.lists), wanted, after, at_once), count):
+    while page := world.read(Merge(list(world.lists), LatestFirst(wanted), after, at_once), count):
         assert len(page) <= count
         found += page
         after = page[-1]
     assert found == world.all(wanted)
 
 
+@pytest.mark.pain(42)
+@given(worlds(), ids, ids)
+def test_what_is_due_is_read_in_the_other_order(world, count, at_once):
+    found, after = [], None
+    while page := world.read(Merge(list(world.lists), SoonestFirst(), after, at_once), count):
+        found += page
+        after = page[-1]
+    assert found == world.all()[::-1]
+
+
+@settings(max_examples=200)
+@given(worlds(), ids, ids, st.data())
+def test_what_backs_off_again_by_a_later_time_hides_nobody_else(world, count, at_once, data):
+    before = world.all()[::-1]
+    again: set[str] = set()
+    found: list[Listed] = []
+    merge = Merge(list(world.lists), SoonestFirst(), None, at_once)
+    while not merge.over:
+        found += world.read(merge, count)
+        for names in world.lists.values():
+            for each in sorted(data.draw(st.sets(st.sampled_from(sorted(names)), max_size=2)) if names else ()):
+                if found and len(again) < 20:
+                    again.add(each)
+                    names[each] = found[-1].at_ms + data.draw(st.integers(1, 9))
+    ids = [each.execution_id for each in found]
+    assert len(set(ids)) == len(ids), "nobody is given twice"
+    assert [each for each in found if each.execution_id not in again] == [
+        each for each in before if each.execution_id not in again
+    ]
+
+
 @given(worlds(), ids, ids)
 def test_one_search_goes_on_until_all_is_given(world, count, at_once):
-    merge = Merge(list(world.lists), Wanted(), None, at_once)
+    merge = Merge(list(world.lists), LatestFirst(Wanted()), None, at_once)
     found = []
     while not merge.over:
         found += world.read(merge, count)
@@ -92,7 +126,7 @@ def test_what_did_not_change_meanwhile_is_neither_skipped_nor_repeated(world, co
     before = world.all()
     moved: set[str] = set()
     found, after, time = [], None, 10
-    while page := world.read(Merge(list(world.lists), Wanted(), after, at_once), count):
+    while page := world.read(Merge(list(world.lists), LatestFirst(Wanted()), after, at_once), count):
         found += page
         after = page[-1]
         for key, names in world.lists.items():
@@ -113,7 +147,7 @@ def test_what_did_not_change_meanwhile_is_neither_skipped_nor_repeated(world, co
 
 def test_a_page_of_many_lists_reads_little_more_than_a_page():
     world = Lists({f"l{n}": {f"e{n}-{i}": 64 * i + n for i in range(15_000)} for n in range(64)})
-    page = world.read(Merge(list(world.lists), Wanted(), None, 7), 100)
+    page = world.read(Merge(list(world.lists), LatestFirst(Wanted()), None, 7), 100)
     assert page == world.all()[:100]
     assert sum(world.reads.values()) <= 64 * 7
     assert world.rounds == 1
@@ -121,7 +155,7 @@ def test_a_page_of_many_lists_reads_little_more_than_a_page():
 
 def test_one_busy_list_among_quiet_ones_is_read_in_a_few_rounds():
     world = Lists({"busy": {f"b{i}": 10_000 + i for i in range(5000)}, **{f"q{n}": {f"q{n}": n} for n in range(63)}})
-    page = world.read(Merge(list(world.lists), Wanted(), None, 7), 500)
+    page = world.read(Merge(list(world.lists), LatestFirst(Wanted()), None, 7), 500)
     assert [each.at_ms for each in page] == list(range(14_999, 14_499, -1))
     assert world.rounds <= 8
     assert world.reads["busy"] <= 2 * READ_MOST
@@ -130,7 +164,7 @@ def test_one_busy_list_among_quiet_ones_is_read_in_a_few_rounds():
 def test_thousands_by_the_same_time_are_passed_one_by_one():
     world = Lists({"l": {f"e{n:05}": 5 for n in range(3000)}})
     after, found = None, []
-    while page := world.read(Merge(["l"], Wanted(), after, 7), 700):
+    while page := world.read(Merge(["l"], LatestFirst(Wanted()), after, 7), 700):
         found += page
         after = page[-1]
     assert found == world.all()
@@ -138,7 +172,7 @@ def test_thousands_by_the_same_time_are_passed_one_by_one():
 
 def test_what_was_put_back_is_given_again():
     world = Lists({"l": {f"e{n}": n for n in range(9)}})
-    merge = Merge(["l"], Wanted(), None, 7)
+    merge = Merge(["l"], LatestFirst(Wanted()), None, 7)
     page = world.read(merge, 6)
     merge.put_back(page[2:])
     assert not merge.over

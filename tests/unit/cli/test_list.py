@@ -1,0 +1,80 @@
+"""`list --backing-off`: who waits for a next attempt, as a table or JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from unit.cli.conftest import Run
+
+from stepwell.cli import looking
+from stepwell.client import Page
+
+
+class FakeClient:
+    """Has one page for whoever asks, and remembers what it was asked."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.asked: list[tuple[Any, ...]] = []
+
+    def list(self, *arguments: Any, **options: Any) -> Page:
+        self.asked.append((*arguments, *options.values()))
+        return self.page
+
+    def workers(self) -> list[Any]:
+        return [{"id": "w"}]
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def run(run_of: Callable[[ModuleType, str], Run]) -> Run:
+    return run_of(looking, "list")
+
+
+LISTED = {"id": "A1", "flow": "checkout", "status": "waiting", "created_at": 1, "updated_at": 2, "error": None}
+DUE = 1_767_323_050_000
+BACKOFF = {
+    "path": "gather.1/charge",
+    "step": "charge",
+    "attempt": 3,
+    "max_attempts": 5,
+    "due_at": DUE,
+    "error_type": "HttpError",
+    "error": "503 of the bank",
+    "others": 0,
+}
+
+
+def test_what_backs_off_is_listed_with_its_step_its_attempt_its_error_and_when_it_is_due(run: Run) -> None:
+    waits = {**LISTED, "backoff": BACKOFF, "attributes": {"customer": "c7"}}
+    unknown = {"max_attempts": None, "error_type": None, "error": None, "due_at": DUE - 9_000, "others": 2}
+    late = {**LISTED, "attributes": {}, "id": "B", "backoff": {**BACKOFF, **unknown}}
+    client = FakeClient(Page([late, waits], "c0ffee", 2, DUE - 2_500))
+    options = ["--backing-off", "--flow", "checkout", "--step", "charge", "--attr", "customer=c7"]
+    code, out, err = run(client, *options)
+    assert (code, err) == (0, "go on with --cursor c0ffee\n")
+    assert [re.split(" {2,}", line) for line in out.splitlines()] == [
+        ["ID", "DUE IN", "ATTEMPT", "STEP", "customer", "LAST ERROR"],
+        ["B", "6.5 s late", "3", "checkout/gather.1/charge and 2 more"],
+        ["A1", "2.5 s", "3 of 5", "checkout/gather.1/charge", "c7", "HttpError: 503 of the bank"],
+    ]
+    asked = (None, "checkout", 100, None, {"customer": "c7"}, None, None, None, True, "charge")
+    assert client.asked[0] == asked
+    answer = json.loads(run(client, *options, "--json")[1])
+    assert (answer["executions"][1]["backoff"], answer["at"]) == (BACKOFF, DUE - 2_500)
+
+
+def test_where_nothing_backs_off_it_is_said_as_it_was_asked(run: Run) -> None:
+    nothing = FakeClient(Page())
+    assert run(nothing, "--backing-off")[2] == "there is no execution in backoff\n"
+    asked = run(nothing, "--backing-off", "--flow", "f", "--step", "charge", "--error", "Down")
+    assert asked[2] == "there is no execution of flow f in backoff of step charge with the error Down\n"
