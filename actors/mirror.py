@@ -107,7 +107,7 @@ class Mirror:
             ref, request = order
             if request.lease == lease:
                 self._queue.put(order)
-            elif isinstance(request, _ROWS) and ref is not None and ref.is_alive():
+            elif type(request) in _ROWS and ref is not None and ref.is_alive():  # the healer hears of all that is lost
                 ref.tell(Drop())
 
     def run_once(self, wait: float = IDLE_SECONDS) -> None:

@@ -15,7 +15,7 @@ from stepwell.actors.mirror import Mirror
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreEvent, StoreTrouble
 from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import Committed, Fenced, Loaded, Refused, Reply
-from stepwell.store.requests import Commit, DeadLetter, Load
+from stepwell.store.requests import Commit, DeadLetter, Load, Revive
 
 COMMITTED = Committed()
 Request = Any
@@ -219,6 +219,15 @@ def test_what_an_earlier_lease_fenced_is_never_sent_again(stage: Stage) -> None:
     assert names(stage.server.batches)[1:] == [["new"]]
     assert stage.box.told == [Drop(), Written(COMMITTED)]
     assert stage.mirror.idle
+
+
+def test_who_asked_for_a_row_of_somebody_else_hears_of_a_lost_partition_by_itself(stage: Stage) -> None:
+    stage.server.answers = [fence]
+    stage.send(Revive(3, "gone", "mine", 1, "c-1", 0, "waiting", "0", [], "f", (0, "")))
+    stage.rounds()
+    stage.mirror.lease_checked(3, None)
+    stage.rounds()
+    assert (stage.box.told, len(stage.server.batches)) == ([], 1)
 
 
 def test_failpoints_surround_each_sending_of_a_commit() -> None:
