@@ -145,6 +145,7 @@ class _Line:
         self._subscribed: set[str] = set()
         self._unanswered: Counter[str] = Counter()
         self._reading: asyncio.Timeout | None = None
+        self._connecting: asyncio.Timeout | None = None
 
     def join(self, ear: Ear, channel: str) -> asyncio.Event:
         """Add a listener; the event is set when the server has confirmed the channel, or at the line's end."""
@@ -177,6 +178,8 @@ class _Line:
         self._ears.clear()
         self._confirmed.clear()
         self._stop_reading()
+        if self._connecting is not None and not self._connecting.expired():
+            self._connecting.reschedule(0.0)
 
     async def run(self) -> None:
         """The connection's whole life, as its only task."""
@@ -190,7 +193,8 @@ class _Line:
             await _close(pubsub)
 
     async def _serve(self, pubsub: _PubSub) -> None:
-        await pubsub.connect()
+        if not await self._connect(pubsub):
+            return
         connection = pubsub.connection
         usual = connection.retry
         # By itself redis-py connects anew after an error, and hides that messages may have been missed.
@@ -205,6 +209,17 @@ class _Line:
                     return
         finally:
             connection.retry = usual
+
+    async def _connect(self, pubsub: _PubSub) -> bool:
+        """Whether it is connected before the line is over: who closes the client waits for no server that hangs."""
+        if self.over:
+            return False
+        try:
+            async with asyncio.timeout(None) as self._connecting:
+                await pubsub.connect()
+        finally:
+            self._connecting = None
+        return True
 
     async def _settle(self, pubsub: _PubSub) -> None:
         """Bring the subscriptions in line with what is wanted."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from stepwell.client import async_ears
 from stepwell.client.async_ears import Ear, Ears
+from stepwell.store.link import LinkDown
 
 
 class PubSub:
@@ -69,5 +70,48 @@ def test_a_line_that_ends_in_that_turn_tells_all_who_listen(monkeypatch):
         await (await begun)
         results = await asyncio.gather(ear.hear(60), other.hear(60), return_exceptions=True)
         assert [type(each).__name__ for each in results] == ["LinkDown", "LinkDown"]
+
+    asyncio.run(play())
+
+
+def test_who_closes_the_client_waits_for_no_server_that_hangs():
+    async def play() -> None:
+        pubsub, ears = PubSub(), Ears()
+        connecting = asyncio.Event()
+        gave_up: list[bool] = []
+
+        async def connect() -> None:
+            connecting.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                gave_up.append(True)
+                raise
+
+        pubsub.connect = connect  # type: ignore[method-assign]
+        client: Any = SimpleNamespace(pubsub=lambda: pubsub)
+        listens = asyncio.ensure_future(Ear(ears).listen(client, "a"))
+        await connecting.wait()
+        ears.line(client).join(Ear(ears), "b")  # another one who listens interrupts nobody
+        await asyncio.sleep(0)
+        assert not gave_up
+        await ears.close()
+        assert gave_up
+        assert isinstance((await asyncio.gather(listens, return_exceptions=True))[0], LinkDown)
+
+    asyncio.run(play())
+
+
+def test_a_line_that_is_over_before_it_begins_connects_to_nobody():
+    async def play() -> None:
+        pubsub, ears = PubSub(), Ears()
+
+        async def connect() -> None:
+            raise AssertionError
+
+        pubsub.connect = connect  # type: ignore[method-assign]
+        client: Any = SimpleNamespace(pubsub=lambda: pubsub)
+        ears.line(client)
+        await ears.close()
 
     asyncio.run(play())
