@@ -19,7 +19,7 @@ from stepwell.actors.runner.outcome import context_with_deadline, erred
 from stepwell.actors.runner.processes import ProcessPool
 from stepwell.actors.runner.threads import ThreadPool
 from stepwell.actors.runner.watch import Watch
-from stepwell.actors.store_events import StepOverran, StoreEvent, StoreObserver
+from stepwell.actors.store_events import StepOverran, StoreObserver
 from stepwell.actors.tracing import Tracing
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StepTimeout
@@ -33,10 +33,6 @@ logger = logging.getLogger("stepwell.runner")
 USUAL_LIMITS = Limits()
 
 
-def _nobody(_observed: StoreEvent) -> None:
-    pass
-
-
 class StepRunner:
     """See the package's docstring. `threads` bounds sync bodies at once, `limits` all others. `begin` and `stop` frame
     its life."""
@@ -45,11 +41,11 @@ class StepRunner:
         self,
         clock: Clock,
         holdings: Holdings,
+        observer: StoreObserver,
         threads: int,
         box: BlackBox = NO_BOX,
         limits: Limits = USUAL_LIMITS,
         tracing: Tracing | None = None,
-        observer: StoreObserver = _nobody,
     ) -> None:
         self._clock = clock
         self._box = box

@@ -132,7 +132,7 @@ class RunningShard:
             seqs.written,
         )
         self.runner = StepRunner(
-            self.clock, self.holdings, parts.threads, parts.box, parts.limits, parts.tracing, parts.observer
+            self.clock, self.holdings, parts.observer, parts.threads, parts.box, parts.limits, parts.tracing
         )
         self._reader = InboxReader(
             InboxStore(clients["inbox"], keys, scripts),

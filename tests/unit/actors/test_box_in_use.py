@@ -53,7 +53,7 @@ def run(look: Look, of: Any) -> StepDone | StepErred:
     clock = SystemClock()
     holdings = Holdings(clock.monotonic)
     holdings.hold(Grant(3, 1, "lease", True, 0), clock.monotonic() + 3600)
-    runner = StepRunner(clock, holdings, threads=1, box=look.box)
+    runner = StepRunner(clock, holdings, lambda _: None, threads=1, box=look.box)
     runner.begin()
     told = WaitingBox()
     context = StepContext("order-1", "f", of.name, "charge", 2, "ab" * 16, "order-1:token", 1)

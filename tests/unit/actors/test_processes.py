@@ -45,7 +45,7 @@ class Stage:
         self.clock = SystemClock()
         self.holdings = Holdings(self.clock.monotonic)
         self.holdings.hold(Grant(PARTITION, 1, "lease", True, 0), self.clock.monotonic() + 3600)
-        self.runner = StepRunner(self.clock, self.holdings, threads=2, limits=Limits(processes=2))
+        self.runner = StepRunner(self.clock, self.holdings, lambda _: None, threads=2, limits=Limits(processes=2))
         self.runner.begin()
 
     def pipe(self) -> str:

@@ -32,7 +32,7 @@ def runner() -> Iterator[StepRunner]:
     clock = SystemClock()
     holdings = Holdings(clock.monotonic)
     holdings.hold(Grant(3, 1, "lease", True, 0), clock.monotonic() + 3600)
-    made = StepRunner(clock, holdings, threads=1, tracing=collected.traces())
+    made = StepRunner(clock, holdings, lambda _: None, threads=1, tracing=collected.traces())
     made.begin()
     yield made
     made.stop(5.0)
