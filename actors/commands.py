@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 
 from stepwell.actors.messages import CommandMail, Doorbell, Mail
@@ -56,7 +58,7 @@ def read_entry(entry: Entry) -> tuple[str, Mail]:
 def flow_of(entry: Entry) -> str:
     """The flow that a doorbell names, for taking turns; '' where it names none that is one."""
     raw = entry.fields.get("flow", b"")
-    return raw.decode() if len(raw) <= FLOW_CHARACTERS_MAX and raw.isascii() else ""
+    return sys.intern(raw.decode()) if len(raw) <= FLOW_CHARACTERS_MAX and raw.isascii() else ""
 
 
 def command_input(kind: str, command_id: str, data: bytes, now: int) -> Command:

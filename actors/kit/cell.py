@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from stepwell.actors.kit.ref import AnyRef
     from stepwell.actors.kit.reply import Reply
     from stepwell.actors.kit.scheduler_base import Scheduler
-    from stepwell.actors.kit.timers import Timers
+    from stepwell.actors.kit.timers import Timer
 
 __all__ = ["Asked", "Cell", "Parcel", "StopAsked"]
+
+NO_TIMERS: dict[str, Timer] = {}
+"""Of all actors that have started none: most have none, and an empty dictionary for each would cost."""
 
 
 class Parcel:
@@ -111,7 +114,7 @@ class Cell:
         self.name = name
         self.queue: SimpleQueue[object] = SimpleQueue()
         self.actor: PooledActor | None = None
-        self.timers: Timers | None = None
+        self.timers = NO_TIMERS
         self.closed = False
         self.stopping = False
         self._args = args
@@ -180,15 +183,15 @@ class Cell:
         self._count_undelivered(self._close())
 
     def _close(self) -> list[object]:
-        if self.timers is not None:
-            self.timers.clear()
+        for timer in self.timers.values():
+            timer.cancel()
+        self.timers = NO_TIMERS
         self.closed = True
         # Held for ever from now on; between two turns it was free, and a late `put` would wait for a turn.
         self._idle.acquire(False)
         unhandled = self._drain()
         self.scheduler.forget(self)
         self.actor = None
-        self.timers = None
         self._ref = None
         self._args = ()
         return unhandled

@@ -60,10 +60,7 @@ class PooledActor(pykka.Actor):
     @property
     def timers(self) -> Timers:
         """This actor's timers; they die with it."""
-        cell = self._cell
-        if cell.timers is None:
-            cell.timers = Timers(cell, cell.scheduler.timer_heap)
-        return cell.timers
+        return Timers(self._cell)
 
     def stop(self) -> None:
         """Stop when the current message is done; for the actor itself (others use `ref.stop`)."""

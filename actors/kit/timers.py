@@ -32,18 +32,24 @@ class Timer(Parcel):
     __slots__ = ("key", "owner")
     where: Where = "timer"
 
-    def __init__(self, owner: Timers, key: str, message: object) -> None:
+    def __init__(self, owner: Cell, key: str, message: object) -> None:
         super().__init__(message)
-        self.owner: Timers | None = owner
+        self.owner: Cell | None = owner
         self.key = key
 
     def open(self, cell: Cell, actor: PooledActor) -> None:
         if self.owner is not None:
-            self.owner.forget(self.key)
+            self.owner.timers.pop(self.key)
             actor.on_receive(self.message)
 
     def give_back(self, name: str) -> None:
         """Nobody waits for a timer."""
+
+    def cancel(self) -> None:
+        """Its message is not sent, or does nothing any more."""
+        owner, self.owner, self.message = self.owner, None, None
+        if owner is not None:
+            owner.scheduler.timer_heap.note_cancelled()
 
 
 class TimerHeap:
@@ -85,7 +91,7 @@ class TimerHeap:
             if timer.owner is None:
                 self._dead -= 1
             else:
-                timer.owner.cell.put(timer)
+                timer.owner.put(timer)
 
     def note_cancelled(self) -> None:
         """One of the entries has become empty. (Or it lay in a mailbox: then the next sweep comes a bit early.)"""
@@ -97,48 +103,33 @@ class TimerHeap:
 
 
 class Timers:
-    """One actor's timers. A key names at most one of them."""
+    """One actor's timers, which lie in its cell. A key names at most one of them."""
 
-    __slots__ = ("_by_key", "_heap", "cell")
+    __slots__ = ("_cell",)
 
-    def __init__(self, cell: Cell, heap: TimerHeap) -> None:
-        self.cell = cell
-        self._heap = heap
-        self._by_key: dict[str, Timer] = {}
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
 
     def start(self, key: str, delay: float, message: object) -> None:
         """Send `message` to this actor in `delay` seconds; a timer of that key that still runs is replaced."""
-        if self.cell.closed:
+        cell = self._cell
+        if cell.closed:
             return
-        timer = Timer(self, key, message)
-        self._heap.add(timer, delay)
+        timer = Timer(cell, key, message)
+        cell.scheduler.timer_heap.add(timer, delay)
         self.cancel(key)
-        self._by_key[key] = timer
+        if not cell.timers:
+            cell.timers = {}
+        cell.timers[key] = timer
 
     def cancel(self, key: str) -> bool:
         """Make the timer do nothing, even if its message is in the mailbox already; False if there is none."""
-        timer = self._by_key.pop(key, None)
+        timer = self._cell.timers.pop(key, None)
         if timer is None:
             return False
-        self._empty(timer)
+        timer.cancel()
         return True
 
     def active(self, key: str) -> bool:
         """Whether that timer was started and its message is not yet handled."""
-        return key in self._by_key
-
-    def clear(self) -> None:
-        """Cancel all."""
-        timers = list(self._by_key.values())
-        self._by_key.clear()
-        for timer in timers:
-            self._empty(timer)
-
-    def forget(self, key: str) -> None:
-        """That timer is being handled."""
-        del self._by_key[key]
-
-    def _empty(self, timer: Timer) -> None:
-        timer.owner = None
-        timer.message = None
-        self._heap.note_cancelled()
+        return key in self._cell.timers

@@ -22,7 +22,7 @@ NONE_LEFT: Mapping[str, LeftOpen] = MappingProxyType({})
 NO_SIGNALS: Mapping[int, Signal] = MappingProxyType({})
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     """One execution's state.
 
     `rev` is the revision of the row that the last acknowledged commit left. `seed` and `input` are what tokens

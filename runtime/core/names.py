@@ -7,6 +7,7 @@ keys. `/`, `#` and `.digit` belong to paths, NUL separates inside hashes, so no 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TypeGuard
 
 from stepwell.core.errors import InvalidName
@@ -53,9 +54,19 @@ def is_execution_id(text: str | None) -> TypeGuard[str]:
     return text is not None and _EXECUTION_ID.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=1024)
 def numbered(name: str, count: int) -> str:
-    """The path element of the `count`-th operation (from 1) of that name in its branch: `charge`, `charge#2`."""
+    """The path element of the `count`-th operation (from 1) of that name in its branch: `charge`, `charge#2`.
+
+    One string for all executions in memory, which hold it as long as they live.
+    """
     return name if count == 1 else f"{name}#{count}"
+
+
+@lru_cache(maxsize=1024)
+def attempt_field(path: str, n: int) -> str:
+    """The row's field of a failed attempt; one string for all, too."""
+    return f"a:{path}:{n}"
 
 
 def branch_prefix(gather_path: str, index: int) -> str:

@@ -92,15 +92,19 @@ class Operation(Generic[T]):
         """It will never be waited for."""
 
 
+NO_KWARGS: dict[str, object] = {}
+"""Of all calls without any: nobody changes it, and while a step is open its call is held."""
+
+
 class StepCall(Operation[T]):
     """One call of a step, with its arguments."""
 
     __slots__ = ("args", "kwargs", "step")
 
-    def __init__(self, step: Step[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, step: Step[..., T], args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
         self.step = step
         self.args = args
-        self.kwargs = kwargs
+        self.kwargs = kwargs or NO_KWARGS
 
     def __repr__(self) -> str:
         return f"step {self.step.name}"

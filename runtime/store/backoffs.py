@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from stepwell.core import codec
+from stepwell.core.names import attempt_field
 from stepwell.core.records import Attempt, OpenOp, decode_attempt, decode_open
 from stepwell.store.keys import Keys
 from stepwell.store.queries import Query, Raws
@@ -150,7 +151,7 @@ def scanned(raw: object) -> tuple[str, dict[str, OpenOp]]:
 
 def attempt_of(keys: Keys, execution_id: str, path: str, number: int) -> Command:
     """Asks for the record of a failed attempt; `attempt` reads the reply."""
-    return ["HGET", keys.row(execution_id), f"a:{path}:{number}"]
+    return ["HGET", keys.row(execution_id), attempt_field(path, number)]
 
 
 def attempt(raw: object) -> Attempt | None:

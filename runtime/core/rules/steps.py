@@ -11,6 +11,7 @@ from stepwell.core import events
 from stepwell.core.checkpoint import Chain, Checkpoint
 from stepwell.core.effects import ArmTimer, Effect, Emit, Erase, StartAttempt, Write
 from stepwell.core.inputs import AttemptFailed, AttemptSucceeded, CutOff, GraceOver, NotStarted, Resumed, TimerFired
+from stepwell.core.names import attempt_field
 from stepwell.core.records import STEP, TIMER, Attempt, Failure, OpenOp, encode_kept
 from stepwell.core.rules.facts import NULL, Step, backoff_left, cancel_now, fail, leave, record, reopen
 from stepwell.core.status import (
@@ -259,11 +260,11 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
 
 
 def _log_attempt(cp: Checkpoint, path: str, attempt: Attempt) -> Step:
-    field, raw = f"a:{path}:{attempt.n}", encode_kept(attempt)
+    field, raw = attempt_field(path, attempt.n), encode_kept(attempt)
     effects: list[Effect] = [Write(field, raw)]
     outdated = attempt.n - ATTEMPTS_KEPT
     if outdated > ATTEMPTS_KEPT:
-        effects.append(Erase(f"a:{path}:{outdated}"))
+        effects.append(Erase(attempt_field(path, outdated)))
     chain: Chain = (field, raw, cp.attempts)
     if attempt.n % TRIM_EVERY == 0:
         chain = _trimmed(chain, path, attempt.n)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stepwell.actors.kit.cell import NO_TIMERS
 from stepwell.actors.kit.scheduler import VirtualScheduler
 
 HANG_SECONDS = 20.0
@@ -314,6 +315,9 @@ def test_a_key_that_is_started_over_and_over_does_not_fill_the_heap(virtual_stag
 
 
 def test_an_actor_without_timers_pays_for_none(virtual_stage: Any) -> None:
-    ref = virtual_stage.spawn()
-    virtual_stage.settle(ref)
-    assert ref._cell.timers is None
+    idle, napping = virtual_stage.spawn(), virtual_stage.spawn()
+    napping.tell(lambda actor: actor.timers.start("nap", 60.0, "awake"))
+    virtual_stage.settle(idle, napping)
+    assert idle._cell.timers is NO_TIMERS
+    assert list(napping._cell.timers) == ["nap"]
+    assert not NO_TIMERS
