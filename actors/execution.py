@@ -436,7 +436,7 @@ class ExecutionActor(ExecutionFields):
     def _unfire(self, path: str) -> None:
         """Its timer is over: what that has told, and waits here, is not for what comes next at that path."""
         if self._later:
-            self._later = [each for each in self._later if type(each) is not m.TimerDue or each.path != path]
+            self._later = [each for each in self._later if type(each) is not m.TimerDue or each.path != path] or None
 
     def _arm(self, effect: ArmTimer) -> None:
         """The delay counts from the decision; a rounded millisecond must not make it short."""

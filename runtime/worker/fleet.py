@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
 from typing import Final, Protocol
 
+from stepwell.actors.leases import TTL_MS
 from stepwell.actors.verdict import HANG_SECONDS
 from stepwell.core.restarts import RestartRules
 from stepwell.metrics.instruments import COMMITS
@@ -33,6 +34,8 @@ FROZEN_SECONDS: Final = 5.0
 """The parent itself was held up if it did not look for so long."""
 EXAMINING_SECONDS: Final = 2.0
 """For how long a restart waits to hear what killed the shard."""
+LAST_EXAMINING_SECONDS: Final = TTL_MS / 1000
+"""For how long the end of the worker does: nobody writes down afterwards who was at work, and the leases lapse."""
 
 logger = logging.getLogger("stepwell.worker")
 
@@ -161,6 +164,8 @@ class Fleet:
         for slot in self.slots:
             if slot.state == "waiting":
                 slot.state, slot.due = "ended", None
+            elif slot.state == "examined":
+                slot.due = now + LAST_EXAMINING_SECONDS
             elif slot.handle is not None and slot.state != "ending":
                 slot.state = "ending"
                 slot.kill_at = now + grace + ENDING_SECONDS
@@ -268,7 +273,8 @@ class Fleet:
         self._report(slot, cause, handle.pid)
         if self.draining:
             self.failure = self.failure or f"shard {slot.name} died before it had ended: {cause.text}"
-        slot.state, slot.due = "examined", self._monotonic() + EXAMINING_SECONDS
+        patience = LAST_EXAMINING_SECONDS if self.draining else EXAMINING_SECONDS
+        slot.state, slot.due = "examined", self._monotonic() + patience
         self._aide.examine(slot)
 
     def _report(self, slot: Slot, cause: Cause, pid: int | None) -> None:

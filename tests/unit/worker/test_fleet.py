@@ -235,6 +235,23 @@ def test_all_are_told_at_once_and_what_they_cut_short_adds_up(scene: Scene) -> N
     assert scene.examinations == []
 
 
+@pytest.mark.pain(8)
+@pytest.mark.parametrize("dies", ["before", "meanwhile"])
+def test_the_end_waits_for_what_killed_one_as_long_as_its_leases_last(scene: Scene, dies: str) -> None:
+    if dies == "before":
+        scene.falls(0)
+    scene.fleet.drain(30.0)
+    if dies == "meanwhile":
+        scene.falls(0)
+    scene.process(1).said = [c.Drained(0)]
+    scene.falls(1, "exit code 0")
+    for _ in range(5):
+        scene.later(1.9)
+        assert not scene.fleet.over, "its suspects may not be written down yet"
+    scene.later(1.0)
+    assert scene.fleet.over
+
+
 class TestDrain:
     """What may happen on the way to the end."""
 
