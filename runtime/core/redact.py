@@ -17,11 +17,23 @@ __all__ = ["Secrets", "declared_secrets", "hide_secrets", "redact", "redact_url"
 
 HIDDEN = "***"
 
-# In Redis URLs an unescaped "/", "#" or "@" in a password is a common mistake: all up to the last "@" is hidden.
-_REDIS_USERINFO = re.compile(r"\b(rediss?(?:\+sentinel)?|unix|valkeys?)://(?!/)[^\s\"'<>]*@", re.IGNORECASE)
-_USERINFO = re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s\"'<>/?#]*@", re.IGNORECASE)
+# Of stores and brokers all up to the last "@" is hidden: an unescaped "/", "#" or "@" in a password is a common slip.
+_STORES = (
+    r"(?:rediss?|unix|valkeys?|postgres(?:ql)?|mysql|mariadb|mssql|oracle|mongodb|cassandra|clickhouse|amqps?|mqtts?|"
+    r"nats|kafka)(?:\+[a-z0-9_]+)*"
+)
+_SCHEME = r"[a-z][a-z0-9+.-]{0,31}"
+# Limits, as whatever a step raises is searched: without them a long text of schemes alone would take minutes.
+_STORE = re.compile(rf"\b({_STORES})://(?!/)[^\s\"'<>]{{0,1024}}@", re.IGNORECASE)
+# Elsewhere an "@" may belong to a path. But what follows "user:" and is no port is a password, whatever is in it; what
+# comes after its first "@" is for the next one.
+_PORT = r"\d{1,5}(?:[/?#,\"'<>\s]|$)"
+_PASSWORD = re.compile(
+    rf"\b({_SCHEME})://[^\s\"'<>/?#@:\[\]]{{0,256}}:(?!{_PORT})(?:(?!://)\S){{0,1024}}?@", re.IGNORECASE
+)
+_USERINFO = re.compile(rf"\b({_SCHEME})://[^\s\"'<>/?#]*@", re.IGNORECASE)
 _SECRET_NAME = (
-    r"([?&;](?:[a-z0-9_.-]*(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|signature)|pass|pwd|auth|sig)=)"
+    r"([?&;#](?:[a-z0-9_.-]*(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|signature)|pass|pwd|auth|sig)=)"
 )
 _QUERY = re.compile(_SECRET_NAME + r"[^\s\"'<>&;#]*", re.IGNORECASE)
 _QUERY_OF_ADDRESS = re.compile(_SECRET_NAME + r"[^&]*", re.IGNORECASE)
@@ -96,8 +108,8 @@ def redact(text: str) -> str:
     if "://" not in text:
         return text
     if "@" in text:
-        text = _REDIS_USERINFO.sub(rf"\1://:{HIDDEN}@", text)
-        text = _USERINFO.sub(rf"\1://:{HIDDEN}@", text)
+        for userinfo in (_STORE, _PASSWORD, _USERINFO):
+            text = userinfo.sub(rf"\1://:{HIDDEN}@", text)
     return _QUERY.sub(rf"\1{HIDDEN}", text) if "=" in text else text
 
 
