@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import redis.asyncio
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from stepwell.core.errors import StoreError
 from stepwell.store import strangers
@@ -14,7 +13,6 @@ from stepwell.store.async_cluster import async_masters_of
 from stepwell.store.async_flight import fly
 from stepwell.store.durability import RELAXED, Durability
 from stepwell.store.link import NOT_DONE, REPEATS_MAX, each_answer, require_answers
-from stepwell.store.replies import failure
 from stepwell.store.requests import Command
 from stepwell.store.scripts import Scripts
 
@@ -43,11 +41,11 @@ class AsyncLink:
         """As `Link.call_each`."""
         raws = await self._exchange(commands)
         found = each_answer(raws)
-        for place, raw in enumerate(raws):
-            if strangers.is_wrong_type(raw):
-                strange = strangers.candidates([commands[place]], [raw])
-                types = await self._exchange(strangers.type_commands(strange))
-                found[place] = strangers.named(failure(cast(RedisError, raw)), strange, types)
+        keys = strangers.candidates(commands, raws)
+        if keys:
+            types = await self._exchange(strangers.type_commands(keys))
+            for place, wrong in strangers.named_each(commands, raws, keys, types).items():
+                found[place] = wrong
         return found
 
     async def _exchange(self, commands: Sequence[Command]) -> list[object]:

@@ -8,7 +8,7 @@ script recognises its own work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final
 
 import redis
 from redis.exceptions import AskError, ClusterCrossSlotError, MovedError, NoScriptError, RedisError
@@ -91,10 +91,13 @@ class Link:
         keys, scripts = self.keys, self.scripts
         commands = [request.args(keys, scripts) for request in requests]
         raws = self._exchange(commands)
-        return [
-            self._failure(raw, command) if isinstance(raw, RedisError) else request.parse(raw)
-            for request, raw, command in zip(requests, raws, commands, strict=True)
+        replies = [
+            failure(raw) if isinstance(raw, RedisError) else request.parse(raw)
+            for request, raw in zip(requests, raws, strict=True)
         ]
+        for place, wrong in self._strange(commands, raws).items():
+            replies[place] = wrong
+        return replies
 
     def call(self, commands: Sequence[Command]) -> list[object]:
         """Raw replies of plain commands. Raises LinkDown, StoreRefused (may pass) or StoreError for an error reply."""
@@ -115,9 +118,8 @@ class Link:
         partition a key may be a stranger's."""
         raws = self._exchange(commands)
         found = each_answer(raws)
-        for place, raw in enumerate(raws):
-            if strangers.is_wrong_type(raw):
-                found[place] = self._failure(cast(RedisError, raw), commands[place])
+        for place, wrong in self._strange(commands, raws).items():
+            found[place] = wrong
         return found
 
     def call_ours(self, commands: Sequence[Command]) -> list[object]:
@@ -126,12 +128,10 @@ class Link:
         require_answers(found)
         return found
 
-    def _failure(self, raw: RedisError, command: Command) -> Failure:
-        """What went wrong; of a key of a foreign type also which one it is."""
-        strange = strangers.candidates([command], [raw])
-        if not strange:
-            return failure(raw)
-        return strangers.named(failure(raw), strange, self._exchange(strangers.type_commands(strange)))
+    def _strange(self, commands: Sequence[Command], raws: Sequence[object]) -> dict[int, Failure]:
+        """What went wrong where a key is of a foreign type, by place: which one it is."""
+        keys = strangers.candidates(commands, raws) if any(isinstance(raw, RedisError) for raw in raws) else ()
+        return strangers.named_each(commands, raws, keys, self._exchange(strangers.type_commands(keys))) if keys else {}
 
     def _exchange(self, commands: Sequence[Command]) -> list[object]:
         if self._masters.clustered:

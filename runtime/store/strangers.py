@@ -23,7 +23,7 @@ __all__ = [
     "family_of",
     "is_wrong_type",
     "keys_of",
-    "named",
+    "named_each",
     "told",
     "type_commands",
 ]
@@ -102,8 +102,21 @@ def told(keys: Sequence[str], types: Sequence[object]) -> str:
     )
 
 
-def named(wrong: Failure, keys: Sequence[str], types: Sequence[object]) -> Failure:
-    """A failure for a wrong type, in words that name the keys."""
+def named_each(
+    commands: Sequence[Command], raws: Sequence[object], keys: Sequence[str], types: Sequence[object]
+) -> dict[int, Failure]:
+    """What went wrong with each command that was refused for a wrong type, by its place, in words that name its keys.
+    `keys`: the `candidates`, and their `types`, which are asked for once however many commands have them."""
+    found: dict[int, Failure] = {}
+    known = dict(zip(keys, types, strict=True))
+    for place, (command, raw) in enumerate(zip(commands, raws, strict=True)):
+        own = candidates([command], [raw])
+        if own and isinstance(raw, RedisError):
+            found[place] = _named(failure(raw), own, [known[key] for key in own])
+    return found
+
+
+def _named(wrong: Failure, keys: Sequence[str], types: Sequence[object]) -> Failure:
     said = told(keys, types)
     return Broken(f"{_WRONG_TYPE} {said}" if isinstance(wrong, Broken) and wrong.wrong_type else said)
 

@@ -221,3 +221,21 @@ def test_a_plain_call_on_a_full_server_says_so(store):
     finally:
         store.client.config_set("maxmemory", "0")
     assert refused.value.kind == "OOM"
+
+
+def test_the_types_of_foreign_keys_are_asked_for_once_for_all_replies_that_have_them(store, monkeypatch):
+    store.link.client.rpush(store.keys.row("e1"), "a stranger's")
+    store.execute(store.create("e2"))
+    sent = []
+    exchange = store.link._exchange
+    monkeypatch.setattr(store.link, "_exchange", lambda commands: sent.append(commands) or exchange(commands))
+    rows = [store.keys.row(each) for each in ("e1", "e2", "e1", "e1")]
+    first, second, *rest = store.link.call_each([["HGET", row, "status"] for row in rows])
+    assert isinstance(first, Broken)
+    assert f"the key {rows[0]!r} in Redis is a list, not the hash" in first.message
+    assert (second, rest) == (b"queued", [first, first])
+    assert sent[1:] == [[["TYPE", rows[0]]]]
+    del sent[:]
+    replies = store.link.execute([Load("e1"), Load("e2"), Load("e1")])
+    assert [isinstance(each, Broken) and rows[0] in each.message for each in replies] == [True, False, True]
+    assert len(sent) == 2
