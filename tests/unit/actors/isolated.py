@@ -167,10 +167,9 @@ def lane_held(entered: str, gate: str) -> str:
 
 
 @step(isolation="process", timeout=0.3)
-def hang_with_a_child(entered: str, alive: str) -> None:
+def hang_with_a_child(alive: str) -> None:
     """The pipe `alive` is open for writing as long as the child lives."""
-    code = f"import signal; out = open({alive!r}, 'w'); open({entered!r}, 'w').close(); signal.pause()"
-    subprocess.Popen([sys.executable, "-c", code])
+    subprocess.Popen([sys.executable, "-c", f"import signal; out = open({alive!r}, 'w'); signal.pause()"])
     signal.pause()
 
 

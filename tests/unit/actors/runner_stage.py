@@ -19,7 +19,7 @@ from stepwell.flow.context import StepContext
 from stepwell.flow.operations import StepCall
 from stepwell.store.leases import Grant
 
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 PARTITION = 3
 
 

@@ -23,7 +23,7 @@ from stepwell.flow.operations import StepCall
 from stepwell.store.leases import Grant
 
 pytestmark = pytest.mark.threads
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 
 
 class Look:

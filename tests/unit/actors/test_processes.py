@@ -31,8 +31,8 @@ from stepwell.flow.loader import load_module
 from stepwell.flow.operations import StepCall
 from stepwell.store.leases import Grant
 
-pytestmark = [pytest.mark.threads, pytest.mark.hang_limit(45)]
-HANG_SECONDS = 20.0
+pytestmark = [pytest.mark.threads, pytest.mark.hang_limit(150)]
+HANG_SECONDS = 50.0
 PARTITION = 3
 
 
@@ -333,13 +333,15 @@ def test_an_idle_process_that_is_killed_is_nobody_s_failure(stage: Stage, monkey
 
 @pytest.mark.pain(52)
 def test_at_its_timeout_a_body_is_killed_with_what_it_started_and_then_told(stage: Stage) -> None:
-    entered, alive = stage.pipe(), stage.pipe()
-    box = stage.start(isolated.hang_with_a_child, entered, alive)
-    with open(alive) as child:  # open for writing as long as the child lives
-        hear(entered)
-        erred = box.next()
+    alive = stage.pipe()
+    pid = stage.value(isolated.pid)
+    # Open for writing as long as the child lives; on a busy machine it may be killed before it gets there.
+    with open(os.open(alive, os.O_RDONLY | os.O_NONBLOCK)) as child:
+        os.set_blocking(child.fileno(), True)
+        erred = stage.outcome(isolated.hang_with_a_child, alive)
         assert (erred.error.type, erred.retryable) == ("StepTimeout", True)
         assert erred.error.message == "attempt took longer than 0.3 s; its process was killed"
+        assert is_gone(pid)
         assert child.read() == ""
     assert isinstance(stage.outcome(isolated.pid), StepDone)
 

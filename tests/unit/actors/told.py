@@ -7,7 +7,7 @@ from typing import Any
 
 from stepwell.actors.messages import BodyBegan
 
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 
 
 class Box:
