@@ -263,7 +263,7 @@ class Promises(Audit):
             return
         dues = {id(timer): due for due, _, timer in shard.scheduler.timer_heap._entries}
         for path, op in cp.open.items():
-            timer = actor.timers._by_key.get(path)
+            timer = actor.timers._cell.timers.get(path)
             if timer is None or op.due_at is None or id(timer) not in dues:
                 continue
             late = dues[id(timer)] - shard.clock.monotonic() - max(0, op.due_at - shard.clock.now_ms()) / 1000
