@@ -24,25 +24,34 @@ DONE: Final = {"retry": "retried", "cancel": "cancelled"}
 DOING: Final = {"retry": "retrying", "cancel": "cancelling"}
 SOME_REFUSED: Final = 1
 WAIT_SECONDS: Final = 10.0
-OF_NO_USE: Final = {
-    QUEUED: "those have not begun yet and start by themselves",
-    COMPLETED: "those have completed; start new executions to run them again",
-    CANCELLED: "those were cancelled; start new executions to run them again",
+OF_NO_USE: Final[dict[Verb, dict[str, str]]] = {
+    "retry": {
+        QUEUED: "those have not begun yet and start by themselves",
+        COMPLETED: "those have completed; start new executions to run them again",
+        CANCELLED: "those were cancelled; start new executions to run them again",
+    },
+    "cancel": {
+        COMPLETED: "those have completed, and nothing of them is left to cancel",
+        ERROR: "those have failed, and nothing of them goes on unless somebody retries it",
+        CANCELLED: "those are cancelled already",
+    },
 }
-"""Why a retry of all of a status would be refused for each of them."""
+"""Why a command to all of a status would be refused by each of them."""
+INSTEAD: Final[dict[Verb, str]] = {
+    "retry": "did you mean --status error?",
+    "cancel": "without --status it takes all that have not ended",
+}
 
 
 def command(own: Session, client: Client, verb: Verb, choice: Choice, *, yes: bool, dry_run: bool) -> None:
     """Send it to those that are chosen, and tell what became of it.
 
-    Raises typer.Exit with 1 where some of many refused, UsageError for a status of which none can be retried; of a
-    single one as the client does.
+    Raises typer.Exit with 1 where some of many refused, UsageError for a status of which all would refuse; of a single
+    one as the client does.
     """
-    if verb == "retry" and choice.of.status in OF_NO_USE:
-        why = OF_NO_USE[choice.of.status]
-        raise UsageError(
-            f"retry of all {choice.of.status} ones can do nothing: {why} (or did you mean --status error?)"
-        )
+    why = OF_NO_USE[verb].get(choice.of.status or "")
+    if why is not None:
+        raise UsageError(f"{verb} of all {choice.of.status} ones can do nothing: {why} ({INSTEAD[verb]})")
     send = client.retry if verb == "retry" else client.cancel
     if len(choice.ids) == 1 and not dry_run:
         tell(own, verb, choice.ids[0], send(choice.ids[0]))

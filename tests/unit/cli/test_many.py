@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from stepwell.cli import bulk, choosing, executions, main
+from stepwell.cli import bulk, choosing, commanding, executions, main
 from stepwell.cli.bulk import AT_ONCE, REASONS_MAX, Tally, do_all, progress
 from stepwell.cli.session import Session
 from stepwell.client import CommandResult, Page
 from stepwell.core.errors import CommandRefused, StoreUnreachable, UnknownExecution
+from stepwell.core.rules import commands as rules
+from stepwell.core.status import TERMINAL
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -306,14 +308,24 @@ def test_an_id_that_is_a_word_of_the_reason_spoils_it_not() -> None:
     assert said == "1 refused (e): there is no such execution in this namespace: check the id and the server"
 
 
-@pytest.mark.parametrize("status", ["completed", "cancelled", "queued"])
+@pytest.mark.parametrize(
+    ("verb", "status"),
+    [("retry", each) for each in ("completed", "cancelled", "queued")]
+    + [("cancel", each) for each in ("completed", "error", "cancelled")],
+)
 @pytest.mark.parametrize("how", ["--dry-run", "--yes"])
-def test_a_retry_of_what_no_retry_helps_is_wrong_usage(run: Run, status: str, how: str) -> None:
+def test_a_command_that_all_of_a_status_would_refuse_is_wrong_usage(run: Run, verb: str, status: str, how: str) -> None:
     client = FakeClient(("e1", status, 1))
-    code, out, err = run(client, "retry", "--status", status, how)
+    code, out, err = run(client, verb, "--status", status, how)
     assert (code, out, client.asked, client.sent) == (2, "", [], [])
-    assert err.startswith(f"stepwell: retry of all {status} ones can do nothing: those ")
-    assert run(client, "cancel", "--status", status, "--dry-run")[0] == 0
+    assert err.startswith(f"stepwell: {verb} of all {status} ones can do nothing: those ")
+    assert ("--status error?" in err) == (verb == "retry")
+
+
+def test_it_is_the_statuses_in_which_the_rules_refuse_or_nothing_changes() -> None:
+    refused = {status for status, act in rules._RETRY.items() if act is rules._retry_refused}
+    assert commanding.OF_NO_USE["retry"].keys() == refused
+    assert commanding.OF_NO_USE["cancel"].keys() == TERMINAL
 
 
 def test_a_dry_run_promises_no_more_than_is_known(run: Run) -> None:
