@@ -22,7 +22,7 @@ from stepwell.cli.session import Line, cut
 from stepwell.core.advice import to_do
 from stepwell.core.attributes import text_of
 from stepwell.core.escapes import escaped
-from stepwell.core.status import ERROR, STEP_CANCELLED
+from stepwell.core.status import ERROR, PARKED, STEP_BACKOFF, STEP_CANCELLED
 from stepwell.metrics.formatting import utc_ms
 
 __all__ = ["Axis", "Row", "compact", "delay", "duration", "timeline", "utc"]
@@ -200,8 +200,10 @@ def _step_row(view: Shown, step: Shown, now: int, axis_end: int, room: int) -> R
                 before = min(before, step["finished_at"] or axis_end)
             waits.append((ended, min(before, axis_end), BACKOFF, BACKOFF))
         if attempt["error"]:
-            no_more = _why_no_more(view, step) if attempt is attempts[-1] else ""
-            then = no_more or _what_follows(attempt, now, early)
+            is_last = attempt is attempts[-1]
+            due_now = opened["due_at"] if opened is not None and is_last and opened["status"] == STEP_BACKOFF else None
+            next_one = _what_follows(attempt, now, early) if due_now is None else _what_is_next(view, due_now - now)
+            then = (_why_no_more(view, step) if is_last else "") or next_one
             details.append(_attempt_line(view["created_at"], attempt, began, then, room))
     where = attempts[-1]["error"].get("where") if attempts and attempts[-1]["error"] else ""
     if where:
@@ -253,15 +255,24 @@ def _why_no_more(view: Shown, step: Shown) -> str:
     return f"not tried again ({'a sibling of its gather failed' if by_gather else 'cancelled'})"
 
 
+def _what_is_next(view: Shown, left: int) -> str:
+    """After the last attempt of a step that backs off, `left` ms before it is due. No timer counts while its execution
+    is parked: what is due by then is tried as soon as it goes on, anything else waits for what remains."""
+    if view["status"] == PARKED:
+        return f"next when it goes on, in {duration(left)} at the earliest" if left > 0 else "next when it goes on"
+    return f"next in {duration(left)}" if left > 0 else f"next is overdue by {duration(-left)}"
+
+
 def _what_follows(attempt: Shown, now: int, early: int | None) -> str:
+    """After any other attempt. `early`: when a retry ended the backoff after it, if one did."""
     error, due, ended = attempt["error"], attempt["due_at"], attempt["ended_at"]
     if due is None:
         return f"gave up ({error['reason']})" if error.get("reason") else "gave up"
-    if early is not None:
-        # Of an attempt that runs it is not kept when it began.
-        after = "" if early == now else f" after {delay(max(0, early - ended))}"
-        return f"next{after} (by retry)"
-    return f"next in {duration(due - now)}" if due > now else f"next after {delay(max(0, due - ended))}"
+    if early is None:
+        return f"next after {delay(max(0, due - ended))}"
+    # Of an attempt that runs it is not kept when it began.
+    after = "" if early == now else f" after {delay(max(0, early - ended))}"
+    return f"next{after} (by retry)"
 
 
 def _attempt_line(created: int | None, attempt: Shown, began: int, then: str, room: int) -> Line:
@@ -278,7 +289,7 @@ def _wait_row(view: Shown, wait: Shown, now: int, axis_end: int) -> Row:
     end = ended if ended is not None else axis_end
     details: list[Line] = []
     if still:
-        limit = _until(wait["due_at"], now) if wait["due_at"] else ""
+        limit = _until(wait["due_at"], now, view["status"]) if wait["due_at"] else ""
         if wait["kind"] == "signal":
             send = f"send it: stepwell signal {view['id']} {wait['name']} --payload JSON"
             details.append([(f"    for the signal {wait['name']}{', ' * bool(limit)}{limit}; {send}", "dim")])
@@ -288,8 +299,10 @@ def _wait_row(view: Shown, wait: Shown, now: int, axis_end: int) -> Row:
     return Row(shown, wait["status"], "", [(wait["declared_at"], end, WAIT, BUSY if still else WAIT)], details)
 
 
-def _until(due: int, now: int) -> str:
-    return f"until {utc(due)}, {f'{duration(due - now)} more' if due > now else f'overdue by {duration(now - due)}'}"
+def _until(due: int, now: int, status: str) -> str:
+    if due <= now:
+        return f"until {utc(due)}, overdue by {duration(now - due)}"
+    return f"until {utc(due)}, {duration(due - now)} more{', and until it goes on' if status == PARKED else ''}"
 
 
 def _foot(view: Shown, width: int) -> Iterator[Line]:

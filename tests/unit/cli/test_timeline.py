@@ -218,6 +218,32 @@ def test_a_parked_execution_says_why_and_what_to_do(reason: str, advice: str) ->
     assert "1  has not begun" in text
 
 
+@pytest.mark.pain(27)
+@pytest.mark.parametrize(
+    ("status", "later_ms", "said"),
+    [
+        ("waiting", 5_100, "next in 55 s"),
+        ("waiting", 63_100, "next is overdue by 3 s"),
+        ("parked", 5_100, "next when it goes on, in 55 s at the earliest"),
+        ("parked", 63_100, "next when it goes on"),
+    ],
+)
+def test_when_the_next_attempt_comes_is_told_as_it_is(status: str, later_ms: int, said: str) -> None:
+    """No timer counts while it is parked; and what is due has not begun by that."""
+    charge = step("charge", "backoff", 0, attempt(1, 0, 100, "503", 60_100))
+    parked = failure(type="not deployed here", failed_step=None) if status == "parked" else None
+    text = drawn(
+        view(status=status, steps=[charge], open={"charge": opened("backoff", 2, 60_100)}, error=parked), later_ms
+    )
+    assert f"1  at 0 ms, took 100 ms, {said}: HttpError: 503\n" in text
+
+
+def test_a_sleep_of_a_parked_execution_lasts_until_it_goes_on() -> None:
+    sleeps = wait("sleep", "timer", "", 0, None, 60_000)
+    shown = view(status="parked", waits=[sleeps], open={"sleep": opened("waiting", 0)}, error=failure(type="crashed"))
+    assert ", 59 s more, and until it goes on\n" in drawn(shown, 1000)
+
+
 def test_waits_stand_between_the_steps_and_say_what_ends_them() -> None:
     shown = view(
         status="waiting",
