@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -64,10 +63,11 @@ def show(
     with open_client(redis, data, namespace) as client:
         found = client.describe(id)
         idle = found["status"] not in TERMINAL and not client.workers()
+        now = client.now_ms()
     if own.json:
         own.answer_json(found)
         return
-    own.answer_lines(timeline(found, int(time.time() * 1000), own.width, own.ascii, whole=not own.on_screen))
+    own.answer_lines(timeline(found, now, own.width, own.ascii, whole=not own.on_screen))
     if idle:
         own.remark(NO_WORKER)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,7 +14,6 @@ from stepwell.cli.session import NAMESPACE, Data, Json, Line, Namespace, Redis, 
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.core.messages import message_of
-from stepwell.core.moments import moment_ms
 from stepwell.core.redact import redact
 
 if TYPE_CHECKING:
@@ -70,18 +68,13 @@ def tail(
 ) -> None:
     """Show what happens as it is recorded: steps, retries, ends, commands."""
     own = session(context)
-    back = _seconds_back(since) if since is not None else 0.0 if id is None and follow else None
+    begins = since if since is not None else 0.0 if id is None and follow else None
     wanted = _filter(kind, flow)
     with open_client(redis, data, namespace) as client:
         if follow and not client.workers():
             own.remark(NO_WORKER)
         away = _tells_of_outages(own) if follow else None
-        _print(own, client.events(id, since=back, follow=follow, stay=stay, away=away), wanted)
-
-
-def _seconds_back(since: str) -> float:
-    now = int(time.time() * 1000)
-    return max(0, now - moment_ms(since, now)) / 1000
+        _print(own, client.events(id, since=begins, follow=follow, stay=stay, away=away), wanted)
 
 
 def _tells_of_outages(own: Session) -> Callable[[StoreError | None], None]:

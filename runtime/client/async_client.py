@@ -139,7 +139,7 @@ class AsyncClient:
         self,
         execution_id: str | None = None,
         *,
-        since: float | None = None,
+        since: Moment | float | None = None,
         follow: bool = True,
         stay: bool = False,
         away: Callable[[StoreError | None], None] | None = None,
@@ -149,6 +149,10 @@ class AsyncClient:
         while told := await self._wire.run(following.more()):
             for each in told:
                 yield each
+
+    async def now_ms(self) -> int:
+        """The time now, by the server's clock; see `Client.now_ms`."""
+        return await self._wire.run(self._talk.now_ms())
 
     async def workers(self) -> Dicts:
         """The workers that live; see `Client.workers`."""

@@ -227,7 +227,7 @@ class Client:
         self,
         execution_id: str | None = None,
         *,
-        since: float | None = None,
+        since: Moment | float | None = None,
         follow: bool = True,
         stay: bool = False,
         away: Callable[[StoreError | None], None] | None = None,
@@ -239,17 +239,23 @@ class Client:
 
         Args:
             execution_id: only its events; the iterator ends when it has ended.
-            since: begin so many seconds back; 0: with what comes now; None: with the oldest that is kept.
+            since: begin there: so many seconds back, or any time that `list` takes, by the server's clock; 0: with what
+                comes now; None: with the oldest that is kept.
             follow: wait for what comes; else end with what there is.
             stay: go on after the end of that execution (somebody may retry it).
             away: called with the reason when Redis can't be read for a second, and with None when it can be again:
                 then an outage may last for as long as it likes. Without it, a minute of it is a StoreError.
 
-        Raises (at the first item) UnknownExecution, or UsageError for a `since` that is no number of seconds.
+        Raises (at the first item) UnknownExecution, or UsageError for a `since` that is no time.
         """
         following = self._talk.events(execution_id, since, follow, stay, self._wire.in_words(away))
         while told := self._wire.run(following.more()):
             yield from told
+
+    def now_ms(self) -> int:
+        """The time now, by the server's clock (ms): what times of executions are to be compared with. 0 where there is
+        no namespace yet."""
+        return self._wire.run(self._talk.now_ms())
 
     def workers(self) -> Dicts:
         """The workers that live: `id host pid at flows` (`at`: of its last sign of life, ms; `flows`: names)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Final, TypeAlias, cast
 
 from stepwell.client.facts import NamespaceView
@@ -14,6 +15,7 @@ from stepwell.core.durations import seconds
 from stepwell.core.errors import StoreError
 from stepwell.core.eventlog import execution_of
 from stepwell.core.events import ExecutionEnded
+from stepwell.core.moments import Moment, moment_ms
 from stepwell.core.names import check_execution_id
 from stepwell.core.status import TERMINAL
 from stepwell.store import queries, strangers
@@ -50,7 +52,7 @@ class Following:
         view: NamespaceView,
         clock: Clock,
         execution_id: str | None,
-        since: float | None,
+        since: Moment | float | None,
         follow: bool,
         stay: bool,
         away: Away | None = None,
@@ -126,7 +128,7 @@ class Following:
             raise no_such(self._id)
         partitions = range(keys.partitions) if self._id is None else [keys.partition_of(self._id)]
         streams = EventStreams(keys, partitions)
-        since_ms = None if self._since is None else max(0, facts.server_ms - int(self._since * 1000))
+        since_ms = None if self._since is None else min(moment_ms(self._since, facts.server_ms), facts.server_ms)
         streams.opened((yield from _ask_each(streams.opening_commands())), since_ms)
         self._streams = streams
         return streams
@@ -193,6 +195,11 @@ def _ask_each(commands: Sequence[Command]) -> Conversation[list[object]]:
     return cast("list[object]", replies)
 
 
-def _checked(since: float | None) -> float | None:
-    """Seconds. Raises UsageError for what are none."""
-    return None if since is None else seconds(since, "`since` (how far back from now)")
+def _checked(since: Moment | float | None) -> Moment | None:
+    """Where to begin; a number is seconds back. Raises UsageError for what is no time."""
+    if since is None:
+        return None
+    if isinstance(since, int | float):
+        return timedelta(seconds=seconds(since, "`since` (how far back from now)"))
+    moment_ms(since, 0)
+    return since

@@ -114,10 +114,20 @@ class Talk:
         return letters.drop(self.view, letter_id)
 
     def events(
-        self, execution_id: str | None, since: float | None, follow: bool, stay: bool, away: Away | None = None
+        self,
+        execution_id: str | None,
+        since: Moment | float | None,
+        follow: bool,
+        stay: bool,
+        away: Away | None = None,
     ) -> Following:
         """Client.events: a conversation for each of its parts."""
         return Following(self.view, self._clock, execution_id, since, follow, stay, away)
+
+    def now_ms(self) -> Conversation[int]:
+        """Client.now_ms."""
+        yield from self.view.keys()
+        return self.view.time_ms()
 
     def workers(self) -> Conversation[reading.Dicts]:
         """Client.workers."""

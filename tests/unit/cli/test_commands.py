@@ -49,7 +49,7 @@ class FakeClient:
     """Answers from a table; an exception in it is raised. Remembers what it was asked."""
 
     def __init__(self, **answers: Any) -> None:
-        self.answers = {"start": "A1", "workers": [{"id": "w"}], "describe": view(), **answers}
+        self.answers = {"start": "A1", "workers": [{"id": "w"}], "describe": view(), "now_ms": 0, **answers}
         self.asked: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -308,6 +308,11 @@ def test_a_signal_carries_its_payload(run: Run) -> None:
     assert run(client, "signal", "A1", "approval", "--payload", '{"by": "Ada"}')[0] == 0
     assert run(client, "signal", "A1", "go")[0] == 0
     assert client.asked == [("signal", "A1", "approval", {"by": "Ada"}), ("signal", "A1", "go", None)]
+
+
+def test_show_reckons_by_the_servers_clock(run: Run) -> None:
+    shown = view(waits=[], signals=[], failures=[], created_at=1_767_323_045_000)
+    assert ", 5 s ago, " in run(FakeClient(describe=shown, now_ms=1_767_323_050_000), "show", "A1")[1]
 
 
 LISTED = {

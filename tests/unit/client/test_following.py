@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -140,10 +141,35 @@ def test_an_unknown_execution_is_no_silence(feed):
         feed.all("e9")
 
 
-@pytest.mark.parametrize("since", [-1, float("nan"), float("inf"), True, "10", 10**400])
-def test_since_is_a_number_of_seconds(world, since):
+@pytest.mark.parametrize("since", [-1, float("nan"), float("inf"), True, 10**400])
+def test_a_number_is_how_many_seconds_back(world, since):
     with pytest.raises(UsageError, match=r"how far back from now.*number of seconds"):
         world.talk.events(None, since, True, False)
+
+
+@pytest.mark.parametrize("since", ["soon", b"1", datetime(2026, 1, 2)])
+def test_since_is_a_time_as_list_takes_it(world, since):
+    with pytest.raises(UsageError, match="time"):
+        world.talk.events(None, since, True, False)
+
+
+@pytest.mark.parametrize("way", ["ms", "iso", "datetime", "ago", "timedelta", "seconds"])
+def test_any_time_is_by_the_servers_clock(world, feed, way):
+    now = world.redis.time()[0] * 1000
+    world.clock.advance_to(world.clock.monotonic() + 1_000_000)  # this one's is elsewhere
+    for at in (now - 61_000, now - 59_000):
+        feed.add(step("e1", at), at=f"{at}-0")
+    minute = datetime.fromtimestamp((now - 60_000) / 1000, UTC)
+    ways = {"ms": str(now - 60_000), "iso": minute.isoformat(), "datetime": minute}
+    ways |= {"ago": "1m ago", "timedelta": timedelta(minutes=1), "seconds": 60}
+    assert [command for _, command in told(feed.all(since=ways[way]))] == [f"c{now - 59_000}"]
+
+
+def test_a_time_that_is_still_to_come_begins_with_what_comes_now(world, feed):
+    now = world.redis.time()[0] * 1000
+    feed.add(step("e1", 1), at=f"{now - 1000}-0")
+    world.later(2, lambda: feed.add(step("e1", 2), at=f"{now + 1}-0"))
+    assert told([next(feed.follow(since="9999-01-01"))]) == [("e1", "c2")]
 
 
 def test_since_zero_tells_only_what_comes_now(world, feed):
