@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Container
 from typing import Final
 
 from stepwell.metrics.instruments import FLOW, OTHER, PAIRS_MAX, Instrument
+from stepwell.metrics.saying import say
 
 __all__ = ["VALUE_CHARS_MAX", "Names"]
 
+logger = logging.getLogger("stepwell.metrics")
 VALUE_CHARS_MAX: Final = 128
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -25,6 +28,7 @@ class Names:
         self._limit = limit
         self._flows = flows
         self._known: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+        self._told: set[tuple[str, ...]] = set()
 
     def fold(self, instrument: Instrument, values: tuple[str, ...]) -> tuple[str, ...]:
         """The values as they are shown.
@@ -56,9 +60,22 @@ class Names:
         if values in known:
             return True
         if len(known) >= self._limit:
+            self._tell(names, values)
             return False
         known.add(values)
         return True
+
+    def _tell(self, names: tuple[str, ...], values: tuple[str, ...]) -> None:
+        """Say once that there are too many; what somebody else has folded is no news."""
+        if names in self._told or set(values) == {OTHER}:
+            return
+        self._told.add(names)
+        told = (
+            "metrics: a page bears %d names by %s, there are more: from %s on those that are new count as %r; run fewer"
+            " flows in one worker"
+        )
+        of = dict(zip(names, values, strict=True))
+        say(logger, "SeriesFolded", told, self._limit, "/".join(names), "/".join(values), OTHER, of=of)
 
 
 def _cleaned(value: str) -> str:

@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from stepwell.core.vitals import STEPS_MAX, Rates, StepTimes, Work
 from stepwell.metrics.instruments import RETRY_LATENESS, STEP_ATTEMPTS, STEP_DURATION
 from stepwell.metrics.sheet import Sheet
 
-__all__ = ["RATE_SECONDS", "WINDOW_SECONDS", "Counted", "Durations", "Recent", "counted_on"]
+__all__ = ["RATE_SECONDS", "WINDOW_SECONDS", "Counted", "Recent", "counted_on"]
 
 RATE_SECONDS: Final = 5.0
 WINDOW_SECONDS: Final = 60.0
@@ -27,15 +27,9 @@ Pair = tuple[str, str]
 """A flow and a step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """A histogram as it stands: how many values lie in each bucket (the last one has no bound), and their sum."""
-
-    counts: Sequence[int]
-    seconds: float
-
-
-Spreads = Mapping[Pair, Durations]
+Spreads = Mapping[Pair, bytes]
+"""Histograms as they stand, as doubles: how many values lie in each bucket (the last one has no bound), and behind them
+their sum. Kept as they come from the sheet: there may be thousands, and few of them change."""
 
 
 def _nothing() -> Spreads:
@@ -56,19 +50,14 @@ class Counted:
 
 def counted_on(sheet: Sheet) -> Counted:
     """What a shard has counted by now."""
-    ended = {"ok": 0, "retryable": 0, "terminal": 0, "timeout": 0, "interrupted": 0}
-    for (_, _, outcome), count in sheet.counts_of(STEP_ATTEMPTS).items():
-        ended[outcome] += int(count)
-    failures = ended["retryable"] + ended["terminal"] + ended["timeout"]
-    retries = sum(int(sum(counts)) for counts, _ in sheet.spreads_of(RETRY_LATENESS).values())
-    return Counted(ended["ok"], failures, retries, STEP_DURATION.bounds, partial(_durations, sheet))
+    done = int(sheet.counted(STEP_ATTEMPTS, "ok"))
+    failures = sum(int(sheet.counted(STEP_ATTEMPTS, how)) for how in ("retryable", "terminal", "timeout"))
+    retries = int(sheet.spread(RETRY_LATENESS).count)
+    return Counted(done, failures, retries, STEP_DURATION.bounds, partial(_durations, sheet))
 
 
 def _durations(sheet: Sheet) -> Spreads:
-    return {
-        (flow, step): Durations([int(each) for each in counts], seconds)
-        for (flow, step), (counts, seconds) in sheet.spreads_of(STEP_DURATION).items()
-    }
+    return {(flow, step): numbers for (flow, step), numbers in sheet.spreads_of(STEP_DURATION).items()}
 
 
 class Recent:
@@ -122,17 +111,26 @@ def _rates(then: float, before: Counted, now: float, totals: Counted) -> Rates:
 
 def _slowest(before: Spreads, now: Spreads, bounds: Sequence[float]) -> tuple[StepTimes, ...]:
     """The steps with the longest mean among those that ended an attempt since."""
+    none = bytes(8 * (len(bounds) + 2))
     found = []
-    for pair, durations in now.items():
-        old = before.get(pair)
-        counts = durations.counts if old is None else [n - m for n, m in zip(durations.counts, old.counts, strict=True)]
-        completed = sum(counts)
-        if completed > 0:
-            seconds = max(0.0, durations.seconds - (0.0 if old is None else old.seconds))
-            found.append((seconds / completed, pair, counts, completed, seconds))
+    for pair, numbers in now.items():
+        old = before.get(pair, none)
+        if numbers != old:
+            *counts, seconds = _numbers(numbers)
+            *earlier, until_then = _numbers(old)
+            completed = int(sum(counts) - sum(earlier))
+            if completed > 0:
+                lasted = max(0.0, seconds - until_then)
+                found.append((lasted / completed, pair, counts, earlier, completed, lasted))
     found.sort(key=lambda each: each[0], reverse=True)
     ends = [*bounds, None]
     return tuple(
-        StepTimes(*pair, n, round(seconds, 6), tuple((b, c) for b, c in zip(ends, counts, strict=True) if c > 0))
-        for _, pair, counts, n, seconds in found[:STEPS_MAX]
+        StepTimes(
+            *pair, n, round(lasted, 6), tuple((b, int(c - e)) for b, c, e in zip(ends, cs, es, strict=True) if c > e)
+        )
+        for _, pair, cs, es, n, lasted in found[:STEPS_MAX]
     )
+
+
+def _numbers(doubles: bytes) -> Sequence[float]:
+    return cast("Sequence[float]", memoryview(doubles).cast("d"))

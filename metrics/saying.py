@@ -45,6 +45,7 @@ Warnings: TypeAlias = Literal[
     "PortTaken",
     "RowMissing",
     "SchedulerHeld",
+    "SeriesFolded",
     "ShardExamined",
     "ShardSlow",
     "SpansLost",

@@ -42,6 +42,8 @@ class _Shelf(Generic[S]):
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.known: dict[tuple[int, tuple[str, ...]], S] = {}
+        self.by_last: dict[tuple[int, str], list[S]] = {}
+        """By instrument and the value of its last label, to be added up: there may be thousands."""
 
 
 class Sheet:
@@ -130,20 +132,22 @@ class Sheet:
         found = self._levels.known.get((id(instrument), values))
         return found or self._series(self._levels, instrument, values, self._new_level, ())
 
-    def counts_of(self, instrument: Instrument) -> dict[tuple[str, ...], float]:
-        """What a counter's series for one thread have counted, by label values. From any thread."""
-        known = self._counts.known.copy()
-        return {values: c.numbers[c.at] for (of, values), c in known.items() if of == id(instrument)}
+    def shown(self, instrument: Instrument, *values: str) -> tuple[str, ...]:
+        """The label values by which a series of these is shown. Raises ValueError as `count` does."""
+        with self._lock:
+            return self._names.fold(instrument, values)
 
-    def spreads_of(self, instrument: Instrument) -> dict[tuple[str, ...], tuple[list[float], float]]:
-        """The same of a histogram: how many values lie in each bucket, and their sum."""
-        size = len(instrument.bounds) + 1
-        found: dict[tuple[str, ...], tuple[list[float], float]] = {}
-        for (of, values), spread in self._spreads.known.copy().items():
-            if of == id(instrument):
-                numbers = [spread.numbers[at] for at in range(spread.at, spread.at + size + 1)]
-                found[values] = (numbers[:-1], numbers[-1])
-        return found
+    def counted(self, instrument: Instrument, last: str) -> float:
+        """What all series of a counter for one thread have counted together whose last label has that value. From any
+        thread."""
+        return sum([each.numbers[each.at] for each in self._counts.by_last.get((id(instrument), last), ())])
+
+    def spreads_of(self, instrument: Instrument) -> dict[tuple[str, ...], bytes]:
+        """Of a histogram's series for one thread, by label values: how many values lie in each bucket, and last their
+        sum, as doubles. From any thread."""
+        of, size = id(instrument), len(instrument.bounds) + 2
+        known = self._spreads.known.copy()
+        return {key[1]: s.numbers[s.at : s.at + size].tobytes() for key, s in known.items() if key[0] == of}
 
     def _series(
         self,
@@ -163,6 +167,7 @@ class Sheet:
                 if key in otherwise:
                     raise ValueError(f"{instrument.full_name}{key[1]} is counted by one thread and by many")
                 found = shelf.known[key] = make(instrument, key[1])
+                shelf.by_last.setdefault((key[0], "".join(key[1][-1:])), []).append(found)
             return found
 
     def _new_count(self, instrument: Instrument, values: tuple[str, ...]) -> Count:

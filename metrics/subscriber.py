@@ -31,6 +31,9 @@ Ended = events.AttemptFailed | events.StepGaveUp
 
 
 NO_FLOWS: Final[Mapping[str, Iterable[str]]] = {}
+_NO_STEP: Final = "#"
+"""As no step is called: it is shown as `other`."""
+_KNOWN_MAX: Final = 10 * i.PAIRS_MAX
 
 
 class _StepMetrics:
@@ -78,7 +81,7 @@ class MetricsSubscriber:
             _each(sheet, i.EXECUTIONS_PARKED, flow)
             for step in steps:
                 _begin(sheet, flow, step)
-        self._steps: dict[tuple[str, str], _StepMetrics] = {}
+        self._steps: dict[tuple[str, ...], _StepMetrics] = {}
         self._lateness = sheet.spread(i.RETRY_LATENESS)
         self._handlers: dict[type, Callable[..., None]] = {
             events.ExecutionBegan: self._began,
@@ -178,8 +181,14 @@ class MetricsSubscriber:
         return self._steps.get((flow, step)) or self._new_step(flow, step)
 
     def _new_step(self, flow: str, step: str) -> _StepMetrics:
-        made = _StepMetrics(self._sheet, flow, step)
-        if len(self._steps) < i.PAIRS_MAX:
+        """By what it is shown as: all of a flow that are too many share one."""
+        shown = self._sheet.shown(i.STEP_DURATION, flow, step)
+        if shown == (i.OTHER, i.OTHER):
+            shown = (*self._sheet.shown(i.STEP_QUEUE, flow), _NO_STEP)
+        made = self._steps.get(shown)
+        if made is None:
+            made = self._steps[shown] = _StepMetrics(self._sheet, *shown)
+        if len(self._steps) < _KNOWN_MAX:
             self._steps[flow, step] = made
         return made
 

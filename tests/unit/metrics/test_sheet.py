@@ -228,6 +228,26 @@ def test_names_from_code_are_bounded_and_pairs_fold_together() -> None:
     assert names.fold(i.EXECUTION_DURATION, ("f",)) == ("f",)
 
 
+def test_that_there_are_too_many_names_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    names = Names(2)
+    for number in range(9):
+        names.fold(i.STEP_DURATION, ("f", f"s{number}"))
+    names.fold(i.EXECUTION_DURATION, ("f",))
+    [line] = caplog.records
+    assert line.getMessage() == (
+        "metrics: a page bears 2 names by flow/step, there are more: from f/s2 on those that are new count as 'other';"
+        " run fewer flows in one worker"
+    )
+    assert line.fields == {"flow": "f", "step": "s2", "event": "SeriesFolded"}  # type: ignore[attr-defined]
+
+
+def test_what_a_shard_has_folded_is_no_news_to_its_parent(caplog: pytest.LogCaptureFixture) -> None:
+    names = Names(1)
+    for pair in (("f", "s"), ("other", "other")):
+        assert names.fold(i.STEP_DURATION, pair) == pair
+    assert caplog.records == []
+
+
 @pytest.mark.pain(42)
 def test_a_flow_that_is_not_here_has_no_series_of_its_own_and_takes_no_place() -> None:
     names = Names(2, flows=frozenset({"here", "there"}))

@@ -258,6 +258,20 @@ def test_names_without_end_do_not_grow_the_registry(
     assert value("step_attempts_total", flow="other", step="other", outcome="ok") == 280
 
 
+def test_steps_that_are_too_many_count_for_their_flow_all_the_same(
+    sheet: Sheet, value: Value, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sheet, "_names", Names(2))
+    tell = MetricsSubscriber(sheet)
+    for n in range(9):
+        tell(events.StepCompleted("x", "f", f"s{n}", f"s{n}", 1, 1, 0))
+    tell(events.StepCompleted("x", "g", "s", "s", 1, 1, 0))
+    assert value("step_attempts_total", flow="f", step="s1", outcome="ok") == 1
+    assert value("step_attempts_total", flow="other", step="other", outcome="ok") == 8
+    assert value("step_queue_seconds_count", flow="f") == 9
+    assert value("step_queue_seconds_count", flow="g") == 1
+
+
 def test_an_event_of_a_later_version_is_ignored(tell: MetricsSubscriber) -> None:
     tell(object())  # type: ignore[arg-type]
 
