@@ -96,6 +96,15 @@ LEVELS: Final[dict[type, int]] = {
 }
 # What went well is the bulk, and a line costs as much as half a step.
 _ENDS: Final = {COMPLETED: logging.DEBUG, ERROR: logging.ERROR}
+# By the name in a line: what of an event says why.
+_REASON: Final = {"reason": "reason"}
+_WHY: Final[dict[type, dict[str, str]]] = {
+    events.AttemptFailed: {"kind": "kind"},
+    events.CommandDone: {"command": "command"},
+    events.ExecutionEnded: {"status": "status", "reason": "reason"},
+    events.ExecutionResumed: {"reason": "why"},
+    events.StepInterrupted: {"reason": "cause"},
+}
 # Signals are what flows live on; the other commands are people's.
 _ROUTINE: Final = frozenset({"signal"})
 
@@ -110,12 +119,12 @@ def level_of(event: Event) -> int:
 
 
 def group_of(event: Event) -> tuple[tuple[str, str], ...]:
-    """What lines that are left out are counted by: kind, flow, step and reason, all from closed sets."""
-    why = event.command if isinstance(event, events.CommandDone) else getattr(event, "reason", "")
-    why = why or getattr(event, "status", "") or getattr(event, "kind", "")
-    step = getattr(event, "step", "")
-    group = (("event", type(event).__name__), ("flow", event.flow))
-    return (*group, *((("step", step),) if step else ()), *((("reason", why),) if why else ()))
+    """What lines that are left out are counted by, named as in those lines: event, flow, step and why, all from closed
+    sets."""
+    found = {"event": type(event).__name__, "flow": event.flow, "step": getattr(event, "step", "")}
+    why = _WHY.get(type(event), _REASON)
+    found |= {name: getattr(event, attribute, "") for name, attribute in why.items()}
+    return tuple((name, value) for name, value in found.items() if value)
 
 
 def said(event: Event | RawEvent) -> Said:
@@ -137,7 +146,7 @@ def _place(event: Event) -> dict[str, object]:
     place: dict[str, object] = {"execution": event.execution_id, "flow": event.flow}
     for name in ("step", "path", "attempt"):
         value = getattr(event, name, None)
-        if value is not None:
+        if value not in (None, ""):  # an execution can be parked at no place in its code
             place[name] = value
     return place
 

@@ -24,7 +24,7 @@ from stepwell.flow.context import StepContext, running_step
 from stepwell.metrics import logs
 from stepwell.metrics.formatting import JsonFormatter, KeyValueFormatter, utc_ms
 from stepwell.metrics.logs import LogSubscriber, setup_logging
-from stepwell.metrics.telling import FIELDS, LEVELS, said
+from stepwell.metrics.telling import FIELDS, LEVELS, group_of, said
 
 SECRET = 'hunter"2\\é'
 
@@ -254,7 +254,7 @@ def test_of_many_alike_the_first_are_logged_and_the_rest_is_counted(failed: even
             "event": "AttemptFailed",
             "flow": "checkout",
             "step": "charge",
-            "reason": "error",
+            "kind": "error",
             "left_out": 4812,
         },
     )
@@ -296,6 +296,18 @@ def test_what_goes_well_costs_no_call_at_info(one_of_each: list[events.Event], m
     for event in one_of_each:
         if isinstance(event, events.ExecutionBegan | events.StepCompleted | events.BackoffLeft | events.WaitEnded):
             subscriber(event)
+
+
+def test_a_line_for_those_left_out_has_the_fields_of_those(one_of_each: list[events.Event]) -> None:
+    for event in one_of_each:
+        _, fields = said(event)
+        assert dict(group_of(event)).items() <= {**fields, "event": type(event).__name__}.items(), event
+
+
+def test_an_execution_that_is_parked_at_no_place_in_its_code_has_no_empty_path() -> None:
+    _, fields = said(events.ExecutionParked("order-7", "checkout", "not deployed here", "no such flow", 0))
+    assert "path" not in fields
+    assert fields["reason"] == "not deployed here"
 
 
 def test_every_kind_of_event_has_a_level_and_words(one_of_each: list[events.Event]) -> None:
