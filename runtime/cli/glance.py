@@ -65,7 +65,7 @@ class _Section:
 def frame(seen: Overview, of: Frame) -> Group:
     """The frame: no line is wider than the screen, and there are no more lines than it has."""
     head = [*_head(seen, of), *_counts(seen, of.width)]
-    said = _said(seen, of, len(head))
+    said = _said(seen, of)
     foot = [_line((of.keys, DIM))] if of.keys else []
     sections = [_backoffs(seen, of), _longest(seen, of), _slowest(seen), _shards(seen, of)]
     room = None if of.height is None else of.height - len(head) - len(said) - len(foot)
@@ -131,7 +131,7 @@ def _guarantee(seen: Overview) -> list[Cell]:
     return [*found, (harmless(labels.get("server", "")), DIM)]
 
 
-def _said(seen: Overview, of: Frame, above: int) -> list[Text]:
+def _said(seen: Overview, of: Frame) -> list[Text]:
     found = notices(seen)
     lines = [_line((f"! {harmless(of.trouble, of.ascii_only)}", BAD))] if of.trouble else []
     room = len(found) if of.height is None or of.height >= LOW else NOTICES_MAX - len(lines)
@@ -143,7 +143,7 @@ def _said(seen: Overview, of: Frame, above: int) -> list[Text]:
         lines.append(_line((f"! {harmless(each.text, of.ascii_only)}", BAD if each.level == "bad" else BUSY)))
     if left:
         lines.append(_line((f"! and {left} more: they show where the window is higher", BUSY)))
-    return lines if above else []
+    return lines
 
 
 def _lists(sections: Sequence[_Section], room: int | None, of: Frame) -> list[Text]:
