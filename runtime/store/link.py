@@ -91,12 +91,17 @@ class Link:
         keys, scripts = self.keys, self.scripts
         commands = [request.args(keys, scripts) for request in requests]
         raws = self._exchange(commands)
-        replies = [
-            failure(raw) if isinstance(raw, RedisError) else request.parse(raw)
-            for request, raw in zip(requests, raws, strict=True)
-        ]
-        for place, wrong in self._strange(commands, raws).items():
-            replies[place] = wrong
+        replies: list[Reply] = []
+        refused = False
+        for request, raw in zip(requests, raws, strict=True):
+            if isinstance(raw, RedisError):
+                refused = True
+                replies.append(failure(raw))
+            else:
+                replies.append(request.parse(raw))
+        if refused:
+            for place, wrong in self._strange(commands, raws).items():
+                replies[place] = wrong
         return replies
 
     def call(self, commands: Sequence[Command]) -> list[object]:
@@ -130,7 +135,7 @@ class Link:
 
     def _strange(self, commands: Sequence[Command], raws: Sequence[object]) -> dict[int, Failure]:
         """What went wrong where a key is of a foreign type, by place: which one it is."""
-        keys = strangers.candidates(commands, raws) if any(isinstance(raw, RedisError) for raw in raws) else ()
+        keys = strangers.candidates(commands, raws)
         return strangers.named_each(commands, raws, keys, self._exchange(strangers.type_commands(keys))) if keys else {}
 
     def _exchange(self, commands: Sequence[Command]) -> list[object]:
