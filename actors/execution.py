@@ -45,6 +45,7 @@ from stepwell.core.status import (
     PARKED,
     QUEUED,
     RUNNING,
+    SETTLED,
     STEP_RUNNING,
     TERMINAL,
     WAITING,
@@ -83,7 +84,7 @@ class ExecutionActor(ExecutionFields):
             return
         self._row_status = cp.status
         self._row_due, self._row_backoff = dues(cp)
-        self._row_place = place_of(cp)
+        self._row_place = place_of(cp) if cp.status in SETTLED else None
         flow = self._shard.registry.find(cp.meta.flow)
         self._machine = machine = Machine(flow, cp)
         if flow is None:
@@ -269,7 +270,8 @@ class ExecutionActor(ExecutionFields):
             return
         cp = machine.checkpoint
         due, backoff = dues(cp)
-        place = self._row_place if cp.status == self._row_status == RUNNING else place_of(cp)  # stays while it runs
+        begun = cp.meta.created_at, ""  # where it is listed until it settles
+        place = place_of(cp) if cp.status in SETTLED else begun
         sets: list[tuple[str, bytes]] = []
         dels: list[str] = []
         for name, value in turn.fields.items():
@@ -297,11 +299,11 @@ class ExecutionActor(ExecutionFields):
             flow=cp.meta.flow,
             backoff="" if backoff == self._row_backoff else score_of(backoff),
             attributes=cp.meta.attributes,
-            place_before=self._row_place,
+            place_before=self._row_place or begun,
             place=place,
         )
         self._pardon = ""
-        self._row_due, self._row_backoff, self._row_place = due, backoff, place
+        self._row_due, self._row_backoff, self._row_place = due, backoff, None if place is begun else place
         self._pending = ()
         self._in_flight = commit
         self._shard.mirror.send(self.actor_ref, commit)

@@ -43,9 +43,11 @@ _PLAIN = codec.decoder(None)
 
 
 class _Branch:
-    """One coroutine of the flow: its root or a branch of a gather."""
+    """One coroutine of the flow: its root or a branch of a gather. `op`: what it waits for, while it is pending."""
 
-    __slots__ = ("answers_failure", "cancelled", "code", "counts", "given_failure", "index", "parent", "prefix")
+    __slots__ = ("answers_failure", "cancelled", "code", "counts", "given_failure", "index", "op", "parent", "prefix")
+
+    op: Leaf
 
     def __init__(
         self, code: Coroutine[Any, Any, Any], prefix: str, parent: _OpenGather | None, index: int, cancelled: bool
@@ -104,7 +106,7 @@ class Driver(Driving):
     def __init__(self, flow: FlowLike, arguments: dict[str, Any]) -> None:
         self._flow = flow
         super().__init__()
-        self._pending: dict[str, tuple[Leaf, _Branch]] = {}
+        self._pending: dict[str, _Branch] = {}
         self._ready = NONE_READY
         self._moves = NO_MOVES
         self.ended = True
@@ -131,10 +133,10 @@ class Driver(Driving):
             Diverged: the code does not wait for that operation.
             PayloadError: the recorded value does not fit the code's annotation.
         """
-        waiting = self._pending.get(path)
-        if waiting is None:
+        branch = self._pending.get(path)
+        if branch is None:
             raise Diverged(f"the record has an outcome of {path}, but the code waits for {self._waits()}", path)
-        op, branch = waiting
+        op = branch.op
         if type(op) is not StepCall or fact.kind != STEP:
             require_same(path, fact.kind, fact.name, op)
         value, error = outcome_of(op, path, fact)
@@ -143,17 +145,17 @@ class Driver(Driving):
 
     def pending(self) -> dict[str, Leaf]:
         """What the code waits for now: path -> operation."""
-        return {path: op for path, (op, _) in self._pending.items()}
+        return {path: branch.op for path, branch in self._pending.items()}
 
     def step_call(self, path: str) -> StepCall[Any]:
         """The call of the step that the code waits for at `path`."""
-        op = self._pending[path][0]
+        op = self._pending[path].op
         assert isinstance(op, StepCall), f"{path} is no step"
         return op
 
     def winding(self) -> list[str]:
         """Paths that belong to failing gathers and whose branches have not been cancelled yet."""
-        return [path for path, (_, branch) in self._pending.items() if not branch.cancelled and _failing(branch)]
+        return [path for path, branch in self._pending.items() if not branch.cancelled and _failing(branch)]
 
     def close(self) -> None:
         """Take the code out of memory. Operations awaited by cleanup code raise, so nothing is declared."""
@@ -185,7 +187,7 @@ class Driver(Driving):
 
     def _live_branches(self) -> Iterator[_Branch]:
         seen: set[int] = set()
-        for _, branch in self._pending.values():
+        for branch in self._pending.values():
             while True:
                 if id(branch) not in seen:
                     seen.add(id(branch))
@@ -248,7 +250,8 @@ class Driver(Driving):
         else:
             seconds = op.seconds
             path = branch.next_path("sleep" if kind == TIMER else "wait")
-        self._pending[path] = (op, branch)
+        branch.op = op
+        self._pending[path] = branch
         after_failure = branch.given_failure or branch.answers_failure
         branch.answers_failure = False  # later ones may come after failures that are another branch's
         self._moves.declared[path] = Declaration(path, kind, name, seconds, after_failure, branch.cancelled)
@@ -286,7 +289,7 @@ class Driver(Driving):
         """What was declared in this very move has not begun and is taken back; the rest is asked to end. Cleanup
         of branches that are cancelled already goes on."""
         inside = gather.path + "."
-        for path, (_, branch) in list(self._pending.items()):
+        for path, branch in list(self._pending.items()):
             if branch.cancelled or not path.startswith(inside):
                 continue
             if path in self._moves.declared:
