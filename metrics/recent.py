@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
+from stepwell.core.events import WOKEN_BY
 from stepwell.core.vitals import STEPS_MAX, Rates, StepTimes, Work
-from stepwell.metrics.instruments import RETRY_LATENESS, STEP_ATTEMPTS, STEP_DURATION
+from stepwell.metrics.instruments import RETRY_WAKEUPS, STEP_ATTEMPTS, STEP_DURATION
 from stepwell.metrics.sheet import Sheet
 
 __all__ = ["RATE_SECONDS", "WINDOW_SECONDS", "Counted", "Recent", "counted_on"]
@@ -52,7 +53,7 @@ def counted_on(sheet: Sheet) -> Counted:
     """What a shard has counted by now."""
     done = int(sheet.counted(STEP_ATTEMPTS, "ok"))
     failures = sum(int(sheet.counted(STEP_ATTEMPTS, how)) for how in ("retryable", "terminal", "timeout"))
-    retries = int(sheet.spread(RETRY_LATENESS).count)
+    retries = sum(int(sheet.counted(RETRY_WAKEUPS, source)) for source in WOKEN_BY)
     return Counted(done, failures, retries, STEP_DURATION.bounds, partial(_durations, sheet))
 
 

@@ -55,11 +55,6 @@ class Spread:
         self._marked_from = (len(bounds) + 1) // 2  # of the buckets
         self._sum_at = at + len(bounds) + 1
 
-    @property
-    def count(self) -> float:
-        """How many values there are. From any thread."""
-        return sum(self.numbers[self.at : self._sum_at])
-
     def observe(self, value: float, execution: str = "") -> None:
         """Count a value; a bucket holds what equals its bound."""
         numbers = self.numbers

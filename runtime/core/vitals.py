@@ -43,7 +43,8 @@ class StepTimes(msgspec.Struct, frozen=True):
 
 
 class Rates(msgspec.Struct, frozen=True, gc=False):
-    """How many a second, in the last few seconds: steps completed, attempts failed, later attempts begun."""
+    """How many a second, in the last few seconds: steps completed, attempts failed, and backoffs that ended with
+    another attempt, whether or not that one has ended yet."""
 
     steps: Seconds = 0.0
     failures: Seconds = 0.0

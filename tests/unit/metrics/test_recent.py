@@ -30,6 +30,9 @@ class Stage:
         told = (*where, attempt, 5, "error", "HttpError", "503", 100, 0, "t", "k", False)
         self.tell(events.AttemptFailed(*told, started_at=0))
 
+    def woken(self, why: str) -> None:
+        self.tell(events.BackoffLeft("e1", "checkout", "charge", "charge", why, 2, 0))
+
 
 @pytest.fixture
 def stage() -> Stage:
@@ -46,6 +49,7 @@ def test_rates_are_those_of_the_last_seconds(stage: Stage) -> None:
     for _ in range(20):
         stage.completed("charge", 3, 3)
         stage.failed(attempt=2)
+        stage.woken("timer")
         stage.clock.advance(1)
         work = stage.recent.work()
     assert work.rates == Rates(steps=2.0, failures=1.0, retries=1.0)
@@ -55,6 +59,13 @@ def test_rates_are_those_of_the_last_seconds(stage: Stage) -> None:
         work = stage.recent.work()
     assert work.rates == Rates()
     assert work.steps == 40
+
+
+def test_a_retry_counts_from_its_begin_on_and_one_that_nobody_makes_does_not(stage: Stage) -> None:
+    for why in ("timer", "manual", "recovery", "signal", "cancel", "gather", "parked", "unloaded"):
+        stage.woken(why)
+    stage.clock.advance(1)
+    assert stage.recent.work().retries == 4
 
 
 def test_steps_are_in_order_of_their_mean_with_where_their_durations_lie(stage: Stage) -> None:
