@@ -26,6 +26,7 @@ from stepwell.actors.residents import Residents
 from stepwell.actors.route import Route
 from stepwell.actors.shard import Shard
 from stepwell.actors.suspicion import STRIKES_MAX, Suspicions, opened, parking, why_buried
+from stepwell.core.letters import LetterKind
 from stepwell.core.records import Outcome, encode
 from stepwell.metrics.saying import say
 from stepwell.store.inbox import Entry
@@ -542,13 +543,13 @@ class Dispatcher(PooledActor):
         if route is not None:
             route.done(message.mail.entry_id)
 
-    def _bury_mail(self, partition: int, mail: m.Mail, kind: str, reason: str) -> None:
+    def _bury_mail(self, partition: int, mail: m.Mail, kind: LetterKind, reason: str) -> None:
         if isinstance(mail, m.CommandMail):
             self._bury(partition, mail.entry_id, kind, reason, mail.command_id)
         elif mail.entry_id:
             self._bury(partition, mail.entry_id, kind, reason)
 
-    def _bury(self, partition: int, entry_id: str, kind: str, reason: str, command_id: str = "") -> None:
+    def _bury(self, partition: int, entry_id: str, kind: LetterKind, reason: str, command_id: str = "") -> None:
         lease = self._shard.holdings.lease(partition)
         if lease is None:
             return

@@ -22,6 +22,7 @@ from stepwell.client.commanding import entry_fields
 from stepwell.client.starting import Offers, Start, creation, identity, misfits, served_by, taken
 from stepwell.core.clock import Clock
 from stepwell.core.errors import InvalidInput
+from stepwell.core.letters import LetterKind
 from stepwell.flow.registry import Registry
 from stepwell.metrics.saying import say
 from stepwell.store import queries
@@ -51,7 +52,7 @@ class _Batch:
     finished: list[str] = field(default_factory=list)  # and are removed
     left: list[str] = field(default_factory=list)  # are of a newer format
 
-    def bury(self, entry_id: str, kind: str, reason: str) -> None:
+    def bury(self, entry_id: str, kind: LetterKind, reason: str) -> None:
         """Make it a dead letter."""
         self.letters.append(BuryIngress(entry_id, kind, reason, self.now_ms))
 

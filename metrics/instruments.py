@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
+from stepwell.core.letters import LETTER_KINDS
 from stepwell.core.status import (
     CANCELLED,
     COMPLETED,
@@ -371,17 +372,7 @@ DEAD_LETTERED: Final = Instrument(
     "dead_letters",
     _C,
     "Commands and starts that could not be applied, by reason.",
-    (
-        _label(
-            "reason",
-            "malformed",
-            "no such execution",
-            "not applicable",
-            "kills its shard",
-            "input",
-            "id taken",
-        ),
-    ),
+    (_label("reason", *LETTER_KINDS),),
 )
 DEAD_LETTERS_KEPT: Final = Instrument(
     "dead_letters",

@@ -27,11 +27,13 @@ from stepwell.cli.session import (
 )
 from stepwell.cli.timeline import compact, utc
 from stepwell.core.errors import UnknownLetter, UsageError
+from stepwell.core.letters import LETTER_KINDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from stepwell.client.client import Client
+    from stepwell.client.reading import Dicts
 
 __all__ = ["add_to", "drop", "listing", "replay", "show"]
 
@@ -39,14 +41,19 @@ LetterIds = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="Letters, as `dead list` names them.", show_default=False)
 ]
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="WORDS", help="Only those with these words in their reason or kind.")
+    str | None, typer.Option("--reason", metavar="KIND", help=f"Only those of this kind: {', '.join(LETTER_KINDS)}.")
+]
+Words = Annotated[
+    str | None, typer.Option("--text", metavar="WORDS", help="Only those with this text in the sentence that says why.")
 ]
 Partition = Annotated[
     str | None, typer.Option("--partition", metavar="N", help="Only those of partition N, or of the `ingress`.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All that --reason and --partition choose, not those of given ids.")]
+All = Annotated[bool, typer.Option("--all", help="All that --reason, --text and --partition choose, or simply all.")]
 
+REPLAYED = "replayed"
 ALL_MAX = 1_000_000
+NAMES_MAX = 3
 WHAT_MAX = 200
 """Characters of an entry in the list; `dead show` has all that is kept."""
 
@@ -71,6 +78,7 @@ def add_to(app: typer.Typer) -> None:
 def listing(
     context: typer.Context,
     reason: Reason = None,
+    text: Words = None,
     partition: Partition = None,
     limit: Limit = 100,
     redis: Redis = None,
@@ -82,12 +90,16 @@ def listing(
     """List dead letters, newest first, with the reason of each."""
     own = session(context)
     with open_client(redis, data, namespace) as client:
-        found = client.dead_letters(limit, reason=reason, partition=partition)
+        found = client.dead_letters(limit, reason=reason, partition=partition, text=text)
     if own.json:
         own.answer_json(found)
         return
     if not found:
-        own.remark("there are no dead letters" if reason is None and partition is None else "there are no such letters")
+        own.remark(
+            "there are no dead letters"
+            if (reason, text, partition) == (None, None, None)
+            else "there are no such letters"
+        )
         return
     rows = [["ID", "AT", "KIND", "REASON", "WHAT"]]
     rows += [[e["id"], _at(e["at"]), e["kind"], e["reason"], cut(compact(e["fields"]), WHAT_MAX)] for e in found]
@@ -125,6 +137,7 @@ def replay(
     ids: LetterIds = None,
     every: All = False,
     reason: Reason = None,
+    text: Words = None,
     partition: Partition = None,
     yes: Agreed = False,
     dry_run: DryRun = False,
@@ -135,12 +148,12 @@ def replay(
     verbose: Verbose = False,
 ) -> None:
     """Send letters again: each goes back to where it came from and is applied as if it came now."""
-    chosen = _Choice(ids or [], every, reason, partition)
+    chosen = _Choice(ids or [], every, reason, text, partition)
     if dry_run:
-        _tell_chosen(session(context), redis, data, namespace, chosen, "replayed")
+        _tell_chosen(session(context), redis, data, namespace, chosen, REPLAYED)
         return
     with open_client(redis, data, namespace) as client:
-        _each(session(context), client, chosen, _Verb("replay", "replaying", "replayed", client.replay_letter), yes)
+        _each(session(context), client, chosen, _Verb("replay", "replaying", REPLAYED, client.replay_letter), yes)
 
 
 def drop(
@@ -148,6 +161,7 @@ def drop(
     ids: LetterIds = None,
     every: All = False,
     reason: Reason = None,
+    text: Words = None,
     partition: Partition = None,
     yes: Agreed = False,
     dry_run: DryRun = False,
@@ -158,7 +172,7 @@ def drop(
     verbose: Verbose = False,
 ) -> None:
     """Remove letters for good."""
-    chosen = _Choice(ids or [], every, reason, partition)
+    chosen = _Choice(ids or [], every, reason, text, partition)
     if dry_run:
         _tell_chosen(session(context), redis, data, namespace, chosen, "dropped")
         return
@@ -182,29 +196,39 @@ class _Verb:
 class _Choice:
     """Which letters a command is about: some ids, or all that fit. Raises UsageError where that is not said clearly."""
 
-    def __init__(self, ids: list[str], every: bool, reason: str | None, partition: str | None) -> None:
+    def __init__(
+        self, ids: list[str], every: bool, reason: str | None, text: str | None, partition: str | None
+    ) -> None:
         if bool(ids) == every:
-            raise UsageError("name letters, or give --all (with --reason or --partition: all of those)")
-        if ids and (reason is not None or partition is not None):
-            raise UsageError("--reason and --partition choose among --all: leave them out, or the ids")
+            raise UsageError("name letters, or give --all (with --reason, --text or --partition: all of those)")
+        if ids and (reason, text, partition) != (None, None, None):
+            raise UsageError("--reason, --text and --partition choose among --all: leave them out, or the ids")
         self.every = every
         self._ids = ids
         self._reason = reason
+        self._text = text
         self._partition = partition
 
     @property
     def words(self) -> str:
         """What they have in common, for people; begins with a space."""
         of = "" if self._partition is None else f" of {'partition ' if self._partition.isdigit() else 'the '}"
-        words = "" if self._reason is None else f" with {self._reason!r} in their reason or kind"
-        return f"{of}{self._partition or ''}{words}"
+        kind = "" if self._reason is None else f" for the reason {self._reason!r}"
+        words = "" if self._text is None else f" with {self._text!r} in what is said of them"
+        return f"{of}{self._partition or ''}{kind}{words}"
 
     def find(self, client: Client) -> list[str]:
         """Their ids; the oldest first where all are taken: an order that was meant is kept."""
-        if self._ids:
-            return list(self._ids)
-        letters = client.dead_letters(ALL_MAX, reason=self._reason, partition=self._partition)
-        return [str(letter["id"]) for letter in reversed(letters)]
+        return list(self._ids) if self._ids else [str(letter["id"]) for letter in self._all(client)]
+
+    def read(self, client: Client) -> dict[str, bool]:
+        """The ids in this order, and of which only a part is kept. Raises UnknownLetter for one that is named."""
+        letters = [client.dead_letter(each) for each in self._ids] if self._ids else self._all(client)
+        return {str(letter["id"]): bool(letter["cut"]) for letter in letters}
+
+    def _all(self, client: Client) -> Dicts:
+        found = client.dead_letters(ALL_MAX, reason=self._reason, partition=self._partition, text=self._text)
+        return found[::-1]
 
 
 def _tell_chosen(
@@ -212,14 +236,17 @@ def _tell_chosen(
 ) -> None:
     """Which letters they would be. Raises UnknownLetter for a named one that is not there."""
     with open_client(redis, data, namespace) as client:
-        ids = chosen.find(client)
-        for letter_id in () if chosen.every else ids:
-            client.dead_letter(letter_id)
+        found = chosen.read(client)
+    cut = [letter_id for letter_id, is_cut in found.items() if is_cut and done == REPLAYED]
+    ids = [letter_id for letter_id in found if letter_id not in set(cut)]
     if own.json:
         own.answer_json({"ids": ids})
-        return
-    own.answer_lines([(letter_id, "")] for letter_id in ids)
-    own.remark(f"{len(ids):,} {'dead letter' if len(ids) == 1 else 'dead letters'} would be {done}")
+    else:
+        own.answer_lines([(letter_id, "")] for letter_id in ids)
+        own.remark(f"{len(ids):,} {'dead letter' if len(ids) == 1 else 'dead letters'} would be {done}")
+    if cut:
+        named = ", ".join([*cut[:NAMES_MAX], *(["..."] if len(cut) > NAMES_MAX else [])])
+        own.remark(f"{len(cut):,} can't be ({named}): only a part of the entry is kept")
 
 
 def _each(own: Session, client: Client, chosen: _Choice, verb: _Verb, yes: bool) -> None:

@@ -118,10 +118,15 @@ class AsyncClient:
         return await self._wire.run(self._talk.signal(execution_id, name, payload, timeout))
 
     async def dead_letters(
-        self, limit: int = 100, *, reason: str | None = None, partition: int | str | None = None
+        self,
+        limit: int = 100,
+        *,
+        reason: str | None = None,
+        partition: int | str | None = None,
+        text: str | None = None,
     ) -> Dicts:
         """What could not be applied, newest first; see `Client.dead_letters`."""
-        return await self._wire.run(self._talk.dead_letters(limit, reason, partition))
+        return await self._wire.run(self._talk.dead_letters(limit, reason, partition, text))
 
     async def dead_letter(self, letter_id: str) -> dict[str, Json]:
         """One dead letter; see `Client.dead_letter`."""

@@ -198,15 +198,26 @@ class Client:
         """
         return self._wire.run(self._talk.signal(execution_id, name, payload, timeout))
 
-    def dead_letters(self, limit: int = 100, *, reason: str | None = None, partition: int | str | None = None) -> Dicts:
+    def dead_letters(
+        self,
+        limit: int = 100,
+        *,
+        reason: str | None = None,
+        partition: int | str | None = None,
+        text: str | None = None,
+    ) -> Dicts:
         """What could not be applied, newest first: `id partition kind reason entry at cut fields`.
 
         Args:
             limit: how many at most.
-            reason: only those with these words in their reason or kind.
+            reason: only those of this kind: `malformed`, `no such execution`, `not applicable`, `kills its shard`,
+                `input` or `id taken`.
             partition: only those of one partition, or of the `ingress` (they have no partition).
+            text: only those with this text in the sentence that says why, in capitals or not.
+
+        Raises UsageError for a kind or a partition that there is not.
         """
-        return self._wire.run(self._talk.dead_letters(limit, reason, partition))
+        return self._wire.run(self._talk.dead_letters(limit, reason, partition, text))
 
     def dead_letter(self, letter_id: str) -> dict[str, Json]:
         """One dead letter; `cut`: only the beginning of its entry is kept. Raises UnknownLetter."""

@@ -12,6 +12,7 @@ from stepwell.client.reading import Dicts, check_limit
 from stepwell.client.waiting import Json
 from stepwell.core import codec
 from stepwell.core.errors import UnknownLetter, UsageError
+from stepwell.core.letters import check_kind
 from stepwell.store import letters as store
 from stepwell.store.keys import Keys
 from stepwell.store.letters import INGRESS, Letter
@@ -25,18 +26,28 @@ PAGE_MAX: Final = 500
 
 
 def listing(
-    view: NamespaceView, limit: int, reason: str | None = None, partition: int | str | None = None
+    view: NamespaceView,
+    limit: int,
+    reason: str | None = None,
+    partition: int | str | None = None,
+    words: str | None = None,
 ) -> Conversation[Dicts]:
-    """Dead letters, newest first: those of one partition (or `ingress`), and with these words in reason or kind."""
+    """Dead letters, newest first: those of one kind, of one partition (or `ingress`), and with these words in what is
+    said of them.
+
+    Raises UsageError for a kind or a partition that there is not.
+    """
     check_limit(limit)
+    kind = None if reason is None else check_kind(reason)
     keys = yield from view.keys()
     before = dict.fromkeys(_chosen(keys, partition), "+")
-    words = (reason or "").lower()
+    sought = (words or "").lower()
     found: list[Letter] = []
     size = PAGE
     while True:
         pages = yield from ask(store.pages(keys, before, size))
-        found += [each for page in pages for each in page if words in f"{each.kind}: {each.reason}".lower()]
+        letters = (each for page in pages for each in page)
+        found += [each for each in letters if kind in (None, each.kind) and sought in each.reason.lower()]
         before = {source: page[-1].letter_id for source, page in zip(before, pages, strict=True) if len(page) == size}
         # Older ones may come from a stream that has more: what is newer than all of those is settled.
         settled = max(map(order, before.values()), default=None)

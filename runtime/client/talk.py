@@ -96,10 +96,14 @@ class Talk:
         return commanding.command(self.view, self._clock, "signal", execution_id, self._new_id(), timeout, data)
 
     def dead_letters(
-        self, limit: int, reason: str | None = None, partition: int | str | None = None
+        self,
+        limit: int,
+        reason: str | None = None,
+        partition: int | str | None = None,
+        text: str | None = None,
     ) -> Conversation[reading.Dicts]:
         """Client.dead_letters."""
-        return letters.listing(self.view, limit, reason, partition)
+        return letters.listing(self.view, limit, reason, partition, text)
 
     def dead_letter(self, letter_id: str) -> Conversation[dict[str, Json]]:
         """Client.dead_letter."""

@@ -44,20 +44,27 @@ WORDS = (
 )
 plain = st.sampled_from(WORDS) | st.text(max_size=10)
 words = st.sampled_from(WORDS) | st.sampled_from(URLS) | st.text(max_size=10)
+CHOOSING = ("--status", "--flow", "--backing-off", "--step", "--error", "--attr", "--since", "--yes", "--dry-run")
 COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "start": (1, ("--input", "--id", "--timeout", "--wait", "--unchecked")),
     "result": (1, ("--timeout",)),
-    "retry": (1, ("--status", "--flow", "--error", "--attr", "--since", "--yes", "--dry-run")),
-    "cancel": (1, ("--status", "--flow", "--error", "--attr", "--since", "--yes", "--dry-run")),
+    "retry": (
+        1,
+        ("--status", "--flow", "--backing-off", "--step", "--error", "--attr", "--since", "--yes", "--dry-run"),
+    ),
+    "cancel": (
+        1,
+        ("--status", "--flow", "--backing-off", "--step", "--error", "--attr", "--since", "--yes", "--dry-run"),
+    ),
     "top --once": (0, ("--interval",)),
     "tail --no-follow": (1, ("--since", "--kind", "--flow", "--stay")),
     "signal": (2, ("--payload",)),
     "show": (1, ()),
-    "list": (0, ("--status", "--flow", "--limit")),
-    "dead list": (0, ("--reason", "--partition", "--limit")),
+    "list": (0, ("--status", "--flow", "--backing-off", "--step", "--limit")),
+    "dead list": (0, ("--reason", "--text", "--partition", "--limit")),
     "dead show": (1, ()),
-    "dead replay": (1, ("--all", "--reason", "--partition", "--yes", "--dry-run")),
-    "dead drop": (1, ("--all", "--reason", "--partition", "--yes", "--dry-run")),
+    "dead replay": (1, ("--all", "--reason", "--text", "--partition", "--yes", "--dry-run")),
+    "dead drop": (1, ("--all", "--reason", "--text", "--partition", "--yes", "--dry-run")),
     "doctor": (0, ("--durability", "--namespace", "--partitions")),
     "explain": (1, ("--from", "--id", "--path")),
     "init": (1, ()),
@@ -72,7 +79,7 @@ COMMANDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "demo": (0, ("--seed", "--keep")),
 }
 FLAGS = {"--yes", "--dry-run", "--wait", "--unchecked", "--all", "--log-json", "--keep", "--json", "-v", "--stay"}
-FLAGS |= {"--no-metrics"}
+FLAGS |= {"--no-metrics", "--backing-off"}
 
 
 @st.composite

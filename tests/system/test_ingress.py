@@ -144,7 +144,10 @@ def test_dead_letters_are_listed_shown_replayed_and_dropped(
     add(admin, type="start", flow="journey", id="late", input={"word": "a"})
     with stage.client() as client:
         eventually(lambda: any(each["id"] == "late" for each in client.list()), "it is there")
-        assert dead("replay", "--all", "--reason", "no such", "--yes") == {"replayed": [command["id"]], "refused": []}
+        assert dead("replay", "--all", "--reason", "no such execution", "--yes") == {
+            "replayed": [command["id"]],
+            "refused": [],
+        }
         assert client.result("late", timeout=HANG_SECONDS)["approval"] == {"by": "me"}
     assert dead("list") == []
     gone = stage.command("dead", "replay", command["id"], "--redis", str(stage.url))

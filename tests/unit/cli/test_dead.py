@@ -36,7 +36,7 @@ class FakeClient:
 
     def dead_letter(self, letter_id: str) -> dict[str, Any]:
         self.asked.append(letter_id)
-        return self.letters[0]
+        return next(letter for letter in self.letters if letter["id"] == letter_id)
 
     def replay_letter(self, letter_id: str) -> None:
         self._do("replay", letter_id)
@@ -63,24 +63,35 @@ def run(run_of: Any) -> Any:
 
 def test_letters_are_listed_with_their_reasons(run: Any) -> None:
     client = FakeClient(LETTER, {**LETTER, "id": "ingress:1-0", "partition": None})
-    code, out, err = run(client, "list", "--reason", "type", "--partition", "7")
+    code, out, err = run(client, "list", "--reason", "malformed", "--text", "type", "--partition", "7")
     assert (code, err) == (0, "")
     heading, first, second = out.splitlines()
     assert heading.split() == ["ID", "AT", "KIND", "REASON", "WHAT"]
     assert first.split(None, 2)[:2] == ["7:1-0", "2026-01-02T03:04:05.000Z"]
     assert first.endswith('{"x":"1","data":{"n":1}}')
     assert second.startswith("ingress:1-0")
-    assert client.asked == [(100, {"reason": "type", "partition": "7"})]
+    assert client.asked == [(100, {"reason": "malformed", "partition": "7", "text": "type"})]
     assert json.loads(run(client, "list", "--json")[1]) == client.letters
 
 
 @pytest.mark.parametrize(("verb", "done"), [("replay", "replayed"), ("drop", "dropped")])
 def test_a_dry_run_says_which_and_touches_none(run: Any, verb: str, done: str) -> None:
     client = FakeClient(LETTER, {**LETTER, "id": "ingress:1-0"})
-    told = run(client, verb, "--all", "--reason", "type", "--dry-run")
+    told = run(client, verb, "--all", "--text", "type", "--dry-run")
     assert told == (0, "ingress:1-0\n7:1-0\n", f"2 dead letters would be {done}\n")
     assert json.loads(run(client, verb, "7:1-0", "--dry-run", "--json")[1]) == {"ids": ["7:1-0"]}
-    assert client.asked == [(dead.ALL_MAX, {"reason": "type", "partition": None}), "7:1-0"], "they were only read"
+    assert client.asked == [(dead.ALL_MAX, {"reason": None, "partition": None, "text": "type"}), "7:1-0"], (
+        "they were only read"
+    )
+
+
+@pytest.mark.parametrize("which", [["--all"], ["7:1-0", "7:2-0"]])
+def test_a_dry_run_of_a_replay_does_not_promise_what_cant_be_replayed(run: Any, which: list[str]) -> None:
+    client = FakeClient({**LETTER, "id": "7:2-0", "cut": True}, LETTER)
+    said = "1 dead letter would be replayed\n1 can't be (7:2-0): only a part of the entry is kept\n"
+    assert run(client, "replay", *which, "--dry-run") == (0, "7:1-0\n", said)
+    assert json.loads(run(client, "replay", *which, "--dry-run", "--json")[1]) == {"ids": ["7:1-0"]}
+    assert "2 dead letters would be dropped\n" in run(client, "drop", *which, "--dry-run")[2]
 
 
 def test_a_list_has_the_beginning_of_a_long_entry_only(run: Any) -> None:
@@ -128,9 +139,9 @@ def test_letters_are_named_one_by_one_or_all_at_once(run: Any, command: str, sai
     assert run(client, command, "7:1-0", "7:2-0") == (0, f"{said} 2 dead letters\n", "")
     client.asked.clear()
     client.gone.add("7:2-0")
-    code, out, _ = run(client, command, "--all", "--reason", "type", "--yes", "--json")
+    code, out, _ = run(client, command, "--all", "--text", "type", "--yes", "--json")
     assert (code, json.loads(out)) == (0, {said: ["7:1-0", "7:3-0"], "refused": []})
-    assert client.asked[0][1] == {"reason": "type", "partition": None}
+    assert client.asked[0][1] == {"reason": None, "partition": None, "text": "type"}
     assert client.asked[1:] == [(command, "7:1-0"), (command, "7:3-0")], "the oldest first"
 
 
@@ -179,7 +190,8 @@ def test_where_redis_goes_away_it_is_said_how_far_it_got(run: Any) -> None:
     ("verb", "asks", "what"),
     [
         ("replay", [], "replay 2 dead letters"),
-        ("drop", ["--reason", "type"], "drop 2 dead letters with 'type' in their reason or kind for good"),
+        ("drop", ["--text", "type"], "drop 2 dead letters with 'type' in what is said of them for good"),
+        ("drop", ["--reason", "id taken"], "drop 2 dead letters for the reason 'id taken' for good"),
         ("drop", ["--partition", "7"], "drop 2 dead letters of partition 7 for good"),
         ("drop", ["--partition", "ingress"], "drop 2 dead letters of the ingress for good"),
     ],

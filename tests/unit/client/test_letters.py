@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepwell.core.errors import UnknownLetter, UsageError
+from stepwell.core.letters import LETTER_KINDS
 
 
 def bury(world, source, letter_id, kind="malformed", reason="odd", **fields):
@@ -61,15 +62,26 @@ def test_the_newest_are_found_however_they_are_spread(world):
         assert ids(world, limit) == [f"{source}:{at}-1" for at, source in newest[:limit]]
 
 
+@pytest.mark.parametrize(("kind", "hint"), [("no such", ""), ("Malformed", "did you mean 'malformed'?"), ("", "")])
+def test_a_kind_that_there_is_not_is_refused_with_all_that_there_are(world, kind, hint):
+    with pytest.raises(UsageError) as raised:
+        ids(world, reason=kind)
+    assert hint in str(raised.value)
+    assert all(repr(each) in str(raised.value) for each in LETTER_KINDS)
+
+
 def test_letters_are_chosen_by_reason_and_partition(world):
     bury(world, 1, "50-1", "malformed", "no type")
     for n in range(60):
         bury(world, 1, f"{100 + n}-1", "no such execution", f"there is no execution e{n}")
     bury(world, "ingress", "60-1", "input", "lacks Order")
-    assert ids(world, 1, reason="no TYPE") == ["1:50-1"]
-    assert ids(world, reason="no such", partition=1)[-1] == "1:100-1"
-    assert ids(world, reason="input: lacks order") == ["ingress:60-1"]
-    assert ids(world, partition="ingress") == ["ingress:60-1"]
+    bury(world, "ingress", "70-1", "id taken", "the id of an execution with another input, of a malformed kind")
+    assert ids(world, 1, text="no TYPE") == ["1:50-1"]
+    assert ids(world, reason="malformed") == ["1:50-1"], "those that only say so are of another kind"
+    assert ids(world, reason="no such execution", partition=1)[-1] == "1:100-1"
+    assert ids(world, reason="input", text="lacks order") == ["ingress:60-1"]
+    assert ids(world, reason="id taken", text="lacks") == []
+    assert ids(world, partition="ingress") == ["ingress:70-1", "ingress:60-1"]
     assert len(ids(world, partition="1")) == 61
     assert ids(world, partition=0) == []
 
