@@ -91,6 +91,7 @@ def _result(
             "where everything has happened to all of them since the one before",
             "ms",
             [p.seconds * 1000 for p in pages[STORM]],
+            "<= 100",
         ),
         Row.of(
             "a page after 500 restarts and 10,000 different errors / of a new worker",
