@@ -59,7 +59,7 @@ def test_a_step_that_kills_its_process_is_named_and_innocents_are_not_billed(sta
         assert [attempt["n"] for attempt in shown["attempts"]] == [1, 2, 3]
         assert (shown["interruptions"], stage.journal.attempts("K", path)) == (1, [1, 1, 2, 3])
         assert len({run.key for run in stage.journal.runs("K")}) == 1
-        assert f"at work: {path} of K (attempt 1)" in worker.err
+        worker.wait_for(f"at work: {path} of K (attempt 1)")
         billed = interruptions(client, *innocents)
         stage.eventually(
             lambda: shown_by_boxes(worker) - 1 == billed, f"{billed} of them were cut short, and it is said"
