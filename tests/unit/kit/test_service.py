@@ -94,8 +94,8 @@ def test_a_loop_that_was_never_started_is_stopped_already() -> None:
 
 
 def test_it_does_not_hold_up_the_end_of_the_process() -> None:
-    rounds = Rounds()
+    rounds, before = Rounds(), set(threading.enumerate())
     rounds.thread.start()
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == "reader"]
+    (thread,) = [thread for thread in set(threading.enumerate()) - before if thread.name == "reader"]
     assert thread.daemon
     assert rounds.thread.stop(HANG_SECONDS)
