@@ -126,7 +126,7 @@ def start(
     with open_client(redis, data, namespace, new=True) as client:
         execution_id = client.start(flow, given, id, attributes=read_attributes(attr), unchecked=unchecked)
         if not client.workers():
-            own.remark(f"execution {execution_id} is queued; {NO_WORKER}")
+            own.remark(f"execution {execution_id} is queued; {NO_WORKER} (one that is just starting takes it, too)")
         if not wait:
             own.answer_json({"id": execution_id}) if own.json else own.answer(execution_id)
             return

@@ -94,7 +94,10 @@ def test_start_prints_the_id_and_nothing_else(run: Run) -> None:
 def test_start_without_a_worker_says_so_and_succeeds(run: Run) -> None:
     code, out, err = run(FakeClient(workers=[]), "start", "checkout")
     assert (code, out) == (0, "A1\n")
-    assert err == "execution A1 is queued; no worker is running: start one with `stepwell run FILE`\n"
+    assert err == (
+        "execution A1 is queued; no worker is running: start one with `stepwell run FILE`"
+        " (one that is just starting takes it, too)\n"
+    )
 
 
 def test_start_and_wait_prints_the_result_alone_on_stdout(run: Run) -> None:
