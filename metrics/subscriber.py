@@ -32,7 +32,7 @@ Ended = events.AttemptFailed | events.StepGaveUp
 
 NO_FLOWS: Final[Mapping[str, Iterable[str]]] = {}
 _NO_STEP: Final = "#"
-"""As no step is called: it is shown as `other`."""
+"""As no step is called."""
 _KNOWN_MAX: Final = 10 * i.PAIRS_MAX
 
 
@@ -181,13 +181,13 @@ class MetricsSubscriber:
         return self._steps.get((flow, step)) or self._new_step(flow, step)
 
     def _new_step(self, flow: str, step: str) -> _StepMetrics:
-        """By what it is shown as: all of a flow that are too many share one."""
+        """Kept by what it is shown as: all of a flow that are too many share one."""
         shown = self._sheet.shown(i.STEP_DURATION, flow, step)
         if shown == (i.OTHER, i.OTHER):
             shown = (*self._sheet.shown(i.STEP_QUEUE, flow), _NO_STEP)
         made = self._steps.get(shown)
         if made is None:
-            made = self._steps[shown] = _StepMetrics(self._sheet, *shown)
+            made = self._steps[shown] = _StepMetrics(self._sheet, flow, step)
         if len(self._steps) < _KNOWN_MAX:
             self._steps[flow, step] = made
         return made

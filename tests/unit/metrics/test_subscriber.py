@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from stepwell.core import events
 from stepwell.metrics.folding import Names
+from stepwell.metrics.instruments import STEP_DURATION
 from stepwell.metrics.rendering import samples_of
 from stepwell.metrics.sheet import Sheet
 from stepwell.metrics.subscriber import MetricsSubscriber
@@ -270,6 +271,14 @@ def test_steps_that_are_too_many_count_for_their_flow_all_the_same(
     assert value("step_attempts_total", flow="other", step="other", outcome="ok") == 8
     assert value("step_queue_seconds_count", flow="f") == 9
     assert value("step_queue_seconds_count", flow="g") == 1
+
+
+def test_what_is_not_here_is_shown_as_other_beside_a_flow_of_that_name() -> None:
+    sheet = Sheet.in_memory(flows={"other"})
+    tell = MetricsSubscriber(sheet, {"other": ["charge"]})
+    tell(events.StepCompleted("x", "other", "charge", "charge", 1, 1, 0))
+    tell(events.StepCompleted("x", "elsewhere", "charge", "charge", 1, 1, 0))
+    assert set(sheet.spreads_of(STEP_DURATION)) == {("other", "charge"), ("other", "other")}
 
 
 def test_an_event_of_a_later_version_is_ignored(tell: MetricsSubscriber) -> None:
