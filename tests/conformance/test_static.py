@@ -8,7 +8,7 @@ import re
 import pytest
 
 from stepwell.core.status import STATUSES
-from stepwell.store import backoffs, finding, letters
+from stepwell.store import backoffs, finding, letters, merging
 from stepwell.store.inbox import START
 from stepwell.store.ingress import BuryIngress
 from stepwell.store.keys import Keys
@@ -163,7 +163,9 @@ def _exercise(store):
     catalog.row("e1"), catalog.rows(["e1"]), catalog.heads(["e1"], ["rev"]), catalog.outcome(0, "x")
     wanted = finding.Wanted("error", "checkout", "E", (("a", "1"),))
     store.link.call(finding.sizes(store.keys, wanted).commands)
-    store.link.call(finding.Merge(finding.lists_of_choice(store.keys, wanted, "a0"), wanted, None, 5).missing(5))
+    lists = finding.lists_of_choice(store.keys, wanted, "a0")
+    for order in (merging.LatestFirst(wanted), merging.SoonestFirst()):
+        store.link.call(merging.Merge(lists, order, None, 5).missing(5))
     catalog.dead(5), catalog.counts(), catalog.create(store.create("e3"))
     for letter in (store.catalog.dead(1)[0], store.catalog.dead(1)[0]):
         place = (letter.source, letter.letter_id)
