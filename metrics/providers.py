@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Final
+from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -38,7 +39,7 @@ def provider_of(
     exports them. `lost` is told of those that are lost.
 
     Raises:
-        UsageError: an exporter is not installed, or can't be made.
+        UsageError: an exporter is not installed, or can't be made, or the address of the collector is none.
     """
     resource = Resource.create({"stepwell.worker.id": setup.worker, "service.instance.id": setup.shard})
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
@@ -76,6 +77,7 @@ def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:
             raise UsageError(
                 f"no spans can be sent by the protocol {protocol!r}: {PROTOCOLS[1]} may be {', '.join(OTLP)}"
             )
+        _check_endpoints(environment)
         name = OTLP[protocol]
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     if found is None:
@@ -87,3 +89,22 @@ def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:
         raise UsageError(f"spans can't be exported by {name!r}: {redact(message_of(error))}") from error
     assert isinstance(made, SpanExporter), f"{found.value} is no exporter of spans"
     return made
+
+
+def _check_endpoints(environment: Mapping[str, str]) -> None:
+    """What is no address exporters name in pieces, which may be those of a password."""
+    for variable in ENDPOINTS:
+        address = environment.get(variable, "").strip()
+        if not _is_address(address):
+            raise UsageError(
+                f"{variable} is no usable address: {redact_url(address)}; look at its host and port (a password with"
+                " : / ? # or @ in it must be percent-encoded)"
+            )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return (parts.port or 0) >= 0 and text.count("@") == parts.netloc.count("@") <= 1
+    except ValueError:
+        return False

@@ -111,6 +111,25 @@ def test_what_can_not_be_exported_so_is_told(environment: dict[str, str], words:
         exporters_of(environment)
 
 
+@pytest.mark.pain(45)
+@pytest.mark.parametrize("password", ["s3cret/w@x", "s3cret#w@x", "1/s3cret", "s3cret:w@x", "s3cret?w"])
+@pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
+def test_a_collectors_address_of_which_an_exporter_would_tell_the_password_is_refused(
+    variable: str, password: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{variable} is no usable address.*percent-encoded") as caught:
+        exporters_of({variable: f"http://user:{password}@collector:4318"})
+    assert "s3cret" not in str(caught.value)
+    assert "http://:***@collector:4318" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://collector", "http://u:p%2Fw@collector:4318/v1", "http://[::1]:4318", "collector:4317", ""]
+)
+def test_a_usable_address_of_a_collector_is_taken(address: str) -> None:
+    assert len(exporters_of({"OTEL_EXPORTER_OTLP_ENDPOINT": address})) == 1
+
+
 @pytest.mark.threads
 def test_spans_say_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = {"OTEL_TRACES_EXPORTER": "none"}
