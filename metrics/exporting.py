@@ -24,6 +24,7 @@ Lost: TypeAlias = Callable[[str, int], None]
 """Is told why so many spans were lost: `queue_full`, `export_failed`, `shutdown`. On any thread."""
 
 TOLD_EVERY_SECONDS: Final = 60.0
+CAUSE_CHARS_MAX: Final = 300
 QUEUE: Final = "OTEL_BSP_MAX_QUEUE_SIZE"
 QUEUE_MAX: Final = 2048
 logger = logging.getLogger("stepwell.traces")
@@ -102,7 +103,7 @@ class Exporting(BatchSpanProcessor):
             self.lost, self._over = lost or _nobody, False
 
     def _hears(self, said: str) -> None:
-        self.error = self._secrets.hide(said)
+        self.error = self._secrets.hide(said)[:CAUSE_CHARS_MAX]  # cut last: half a key is one, too
 
     def _came_back(self, spans: int, exported: bool) -> None:
         with self._lock:

@@ -22,7 +22,6 @@ Hears: TypeAlias = Callable[[str, bool], None]
 
 LOGGER: Final = "opentelemetry.exporter"
 HEADERS: Final = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
-CAUSE_CHARS_MAX: Final = 300
 SECRET_CHARS_MIN: Final = 4
 _AGAIN: Final = re.compile(r"Transient error (.+?) encountered while exporting")
 _thread = threading.local()
@@ -87,10 +86,10 @@ def _said(record: logging.LogRecord) -> str:
     arguments = record.args if isinstance(record.args, tuple) else ()
     for each in (*arguments, record.exc_info[1] if record.exc_info else None):
         if isinstance(each, BaseException):
-            return cause_of(each)[:CAUSE_CHARS_MAX]
+            return cause_of(each)
     try:
         message = redact(record.getMessage())
     except Exception as error:  # its arguments don't fit
         message = f"{record.msg} ({type(error).__name__})"
     found = _AGAIN.match(message)
-    return (found[1] if found else message)[:CAUSE_CHARS_MAX]
+    return found[1] if found else message

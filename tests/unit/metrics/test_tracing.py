@@ -262,6 +262,7 @@ def wrapped() -> BaseException:
         ),
         ([(logging.ERROR, ENOUGH, ("spans",))], ENOUGH % "spans"),
         ([(logging.ERROR, "no: http://me:hunter2@c/ Bearer s3cr3t-key", ())], "no: http://:***@c/ ***"),
+        ([(logging.ERROR, 295 * "x" + " s3cr3t-key " + 99 * "x", ())], 295 * "x" + " *** "),
         ([(logging.ERROR, "%s and %s", ("one",))], "%s and %s (TypeError)"),
         ([], ""),
     ],
