@@ -104,8 +104,9 @@ class _OurHandler(PatientHandler):
     seconds, and then how many more there were; those of step bodies, of the parent and of anybody else are never left
     out."""
 
-    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+    def __init__(self, stream: TextIO, formatter: JsonFormatter | KeyValueFormatter) -> None:
         super().__init__(stream, partial(_left_out, formatter))
+        self._message = formatter.message
         self._monotonic = time.monotonic
         self._counting = threading.Lock()
         self.setFormatter(formatter)
@@ -117,7 +118,7 @@ class _OurHandler(PatientHandler):
         if not record.name.startswith(_OURS) or record.name in UNLIMITED or hasattr(record, LIMITED):
             return True
         self.tick()  # a window that is over must not swallow what comes after it
-        said = _told(record)
+        said = self._message(record)[:_LIKE_MAX]  # cut last: what is cut within a password is not known for one
         like = said if record.msg == "%s" else str(record.msg)
         with self._counting:
             return self._throttle.admits((record.name, record.levelno, _event(record), like), self._monotonic(), said)
@@ -151,14 +152,6 @@ def _event(record: logging.LogRecord) -> str:
     """Of what kind the line is; one that has none is of any logger."""
     fields = getattr(record, "fields", None)
     return str(fields.get("event", "LinesLeftOut")) if isinstance(fields, Mapping) else "LinesLeftOut"
-
-
-def _told(record: logging.LogRecord) -> str:
-    """What the record says, cut short."""
-    try:
-        return record.getMessage()[:_LIKE_MAX]
-    except Exception:  # its arguments don't fit: the formatter has something to say about that
-        return str(record.msg)[:_LIKE_MAX]
 
 
 def _left_out(formatter: logging.Formatter, count: int) -> str:

@@ -6,6 +6,7 @@ import msgspec
 
 from stepwell.core import codec
 from stepwell.core.events import Event
+from stepwell.core.redact import redact
 
 __all__ = ["RawEvent", "execution_of", "fields_of", "kind_of", "read_events"]
 
@@ -68,4 +69,5 @@ def _one(part: msgspec.Raw) -> Event | RawEvent:
 
 
 def _garbage(raw: bytes) -> RawEvent:
-    return RawEvent(GARBAGE, {"text": raw[:_SHOWN_MAX].decode("utf-8", "backslashreplace")})
+    text = redact(raw[: 4 * _SHOWN_MAX].decode("utf-8", "backslashreplace"))
+    return RawEvent(GARBAGE, {"text": text[:_SHOWN_MAX]})

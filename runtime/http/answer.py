@@ -21,6 +21,7 @@ __all__ = ["Response", "problem", "response_of"]
 
 RETRYABLE = frozenset({408, 425, 429})  # and all 5xx
 EXCERPT_CHARS = 500
+BEGIN_CHARS = 80
 
 _SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 _CHARSET = re.compile(r";\s*charset=\"?([A-Za-z0-9._:-]+)", re.IGNORECASE)
@@ -55,8 +56,9 @@ class Response:
             return msgspec.json.decode(self.text)
         except (msgspec.DecodeError, RecursionError) as error:
             kind = self.headers.get("content-type", "no content type")
+            begin = redact(self.text[:EXCERPT_CHARS])[:BEGIN_CHARS]
             raise PayloadError(
-                f"the answer (status {self.status}, {kind}) is not JSON: {error}; it begins {self.text[:80]!r}"
+                f"the answer (status {self.status}, {kind}) is not JSON: {error}; it begins {begin!r}"
             ) from error
 
 

@@ -40,3 +40,9 @@ def test_garbage_is_told_and_never_raises(raw: bytes) -> None:
         assert isinstance(found, RawEvent)
         assert kind_of(found) == "garbage"
         assert execution_of(found) == ""
+
+
+def test_garbage_is_not_cut_within_a_password() -> None:
+    (found,) = read_events(180 * b"x" + b" https://user:s3cret@bank.invalid/")
+    assert len(str(fields_of(found)["text"])) == 200
+    assert "s3c" not in str(fields_of(found)["text"])

@@ -279,6 +279,14 @@ def test_json_is_read_from_the_text_or_refused_with_its_beginning() -> None:
         Response(200, {}, "[" * 100_000).json()
 
 
+@pytest.mark.pain(45)
+def test_the_begin_of_an_answer_is_not_cut_within_a_password() -> None:
+    text = 60 * "x" + " https://user:s3cret@bank.invalid/"
+    with pytest.raises(PayloadError, match=r"begins 'x{60} https://:\*{3}@bank") as caught:
+        Response(200, {}, text).json()
+    assert "s3c" not in str(caught.value)
+
+
 @pytest.mark.parametrize("error", [HttpError("m", 503), HttpError("m"), HttpRefused("m", 404)])
 def test_errors_survive_a_trip_to_another_process(error: HttpError) -> None:
     back = pickle.loads(pickle.dumps(error))

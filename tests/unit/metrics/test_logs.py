@@ -336,6 +336,19 @@ def test_a_flood_of_own_lines_is_limited_but_not_the_users(quiet_root: None) -> 
     assert 'like="the actor of execution 499 failed" left_out=490' in lines[-1]
 
 
+@pytest.mark.pain(45)
+def test_the_example_of_lines_left_out_is_not_cut_within_a_password(quiet_root: None) -> None:
+    stream = io.StringIO()
+    handler = setup_logging(stream=stream, secrets=["s3cret-key"])
+    handler.__dict__["_monotonic"] = lambda: 7.0
+    for before, secret in ((180, "https://user:s3cret@bank.invalid/"), (194, "s3cret-key")):
+        for _ in range(20):
+            logging.getLogger("stepwell.leases").warning("%s %s can't be reached", before * "x", secret)
+        handler.close()
+    assert stream.getvalue().count("left_out=10") == 2
+    assert "s3c" not in stream.getvalue()
+
+
 def test_what_recurs_is_told_again_in_each_window_though_nobody_ticks(
     quiet_root: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
