@@ -247,6 +247,7 @@ def wrapped() -> BaseException:
         return error
 
 
+@pytest.mark.pain(45)
 @pytest.mark.threads
 @pytest.mark.parametrize(
     ("lines", "cause"),
