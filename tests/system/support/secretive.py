@@ -48,7 +48,10 @@ async def raises() -> None:
         except KeyError as cause:
             raise ValueError(json.dumps({"key": API_KEY})) from cause
     except ValueError as cause:
-        raise ConnectionError(f"postgres://app:{quote(PASSWORD, safe='')}@db/x said no to {quote(API_KEY)}") from cause
+        asked = (
+            f"postgres://app:{quote(PASSWORD, safe='')}@db/x, mysql://app:{PASSWORD}@db/x and https://u:{PASSWORD}@db/"
+        )
+        raise ConnectionError(f"{asked} said no to {quote(API_KEY)}") from cause
 
 
 @step(retry=TWICE)
