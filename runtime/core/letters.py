@@ -19,6 +19,6 @@ def check_kind(kind: str) -> str:
     """Return it if it is a kind of dead letters. Raises UsageError, which names all of them."""
     if kind not in LETTER_KINDS:
         close = difflib.get_close_matches(str(kind).lower(), LETTER_KINDS, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise UsageError(f"unknown reason {kind!r:.60}: {hint}There are {', '.join(map(repr, LETTER_KINDS))}")
+        hint = f"did you mean {close[0]!r}? There" if close else "there"
+        raise UsageError(f"unknown reason {kind!r:.60}: {hint} are {', '.join(map(repr, LETTER_KINDS))}")
     return kind
