@@ -34,6 +34,7 @@ SINCE = {
     "HGETALL": (2, 0, 0),
     "HKEYS": (2, 0, 0),
     "HGET": (2, 0, 0),
+    "HSCAN": (2, 8, 0),
     "HMGET": (2, 0, 0),
     "HSET": (4, 0, 0),
     "HSETNX": (2, 0, 0),
@@ -163,9 +164,10 @@ def _exercise(store):
     catalog.row("e1"), catalog.rows(["e1"]), catalog.heads(["e1"], ["rev"]), catalog.outcome(0, "x")
     wanted = finding.Wanted("error", "checkout", "E", (("a", "1"),))
     store.link.call(finding.sizes(store.keys, wanted).commands)
-    lists = finding.lists_of_choice(store.keys, wanted, "a0")
+    lists = [*finding.lists_of_choice(store.keys, wanted, "a0"), *backoffs.lists(store.keys, of, "checkout")]
     for order in (merging.LatestFirst(wanted), merging.SoonestFirst()):
         store.link.call(merging.Merge(lists, order, None, 5).missing(5))
+    store.link.call([backoffs.scan(store.keys, "e1"), backoffs.attempt_of(store.keys, "e1", "charge", 1)])
     catalog.dead(5), catalog.counts(), catalog.create(store.create("e3"))
     for letter in (store.catalog.dead(1)[0], store.catalog.dead(1)[0]):
         place = (letter.source, letter.letter_id)
