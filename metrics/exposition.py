@@ -88,8 +88,9 @@ class Exposition:
         try:
             self._server = self._listening(host, port)
         except (OSError, OverflowError) as error:
+            why = (isinstance(error, OSError) and error.strerror) or message_of(error)
             raise UsageError(
-                f"the metrics endpoint can't listen on {host} port {port}: {message_of(error)};"
+                f"the metrics endpoint can't listen on {host} port {port}: {why};"
                 " choose another with --metrics-port (0 takes any free one) or --metrics-host"
             ) from error
         self._thread = threading.Thread(

@@ -53,7 +53,9 @@ class ShardLog:
                 told = "writes met no lease of ours, but the partition still is: they are sent again"
                 self._say(event, told, {"partition": event.partition})
             case e.SweepFound():
-                told = f"a sweep found {event.entries} inbox entries and {event.executions} executions that nobody held"
+                told = (
+                    f"a sweep found what nobody held (inbox entries: {event.entries}, executions: {event.executions})"
+                )
                 fields = {"entries": event.entries, "executions": event.executions}
                 self._say(event, f"{told}: they are taken care of now", fields)
             case e.DeadLettered():

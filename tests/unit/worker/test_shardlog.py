@@ -64,7 +64,7 @@ def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> N
     assert [(level, said.split(":")[0].split(" (")[0]) for level, said in lines.said] == [
         (logging.WARNING, "row restored from memory"),
         (logging.WARNING, "writes met no lease of ours, but the partition still is"),
-        (logging.WARNING, "a sweep found 2 inbox entries and 1 executions that nobody held"),
+        (logging.WARNING, "a sweep found what nobody held"),
         (logging.WARNING, "dead letter"),
         (logging.INFO, "the guarantee in force"),
         (logging.DEBUG, "a repeated command had no second effect"),
