@@ -9,9 +9,11 @@ from collections.abc import Generator
 from types import FrameType
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("any machine", deadline=None)  # what an example takes is up to who else works there
+# How long an example takes, to draw it too, is up to who else works there; and each run tries the same ones, so that
+# none is refused for what it has not changed. (`make fuzz` draws fresh ones of what strangers write.)
+settings.register_profile("any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 HANG_SECONDS = 60.0
 STARVED_SHARE = 0.05
