@@ -155,5 +155,8 @@ def attempt_of(keys: Keys, execution_id: str, path: str, number: int) -> Command
 
 
 def attempt(raw: object) -> Attempt | None:
-    """The record; None where there is none."""
-    return decode_attempt(raw) if isinstance(raw, bytes) else None
+    """The record; None where there is none, or none that can be read."""
+    try:
+        return decode_attempt(raw) if isinstance(raw, bytes) else None
+    except codec.UNREADABLE:
+        return None

@@ -123,11 +123,16 @@ def test_what_moved_on_since_the_list_was_read_is_left_out(world: World) -> None
     assert ([line["id"] for line in page], page.looked, page.cursor) == (["e5"], 5, None)
 
 
-def test_an_attempt_or_an_operation_that_cant_be_read_is_not_made_up(world: World) -> None:
+@pytest.mark.parametrize("raw", [None, "rubbish", "{}", "[1]"])
+def test_an_attempt_or_an_operation_that_cant_be_read_is_not_made_up(world: World, raw: str | None) -> None:
     back_off(world, "e1", charge=(5, "E"))
     back_off(world, "e2", charge=(6, "E"))
     world.redis.hset(world.keys.row("e1"), "p:odd", "rubbish")
-    world.redis.hdel(world.keys.row("e1"), "a:gather.0/charge:2")
+    attempt = "a:gather.0/charge:2"
+    if raw is None:
+        world.redis.hdel(world.keys.row("e1"), attempt)
+    else:
+        world.redis.hset(world.keys.row("e1"), attempt, raw)
     first, _ = told(world)
     assert {name: first["backoff"][name] for name in ("attempt", "max_attempts", "error_type", "error")} == {
         "attempt": 3,
