@@ -391,3 +391,18 @@ def test_only_a_start_of_what_has_begun_is_a_repeat(make_world: MakeWorld) -> No
     store.send(world.keys.partition_of("s1"), again)
     world.run()
     assert world.of_type(store_events.DuplicateSuppressed) == [store_events.DuplicateSuppressed("start", "s1")]
+
+
+@pytest.mark.pain(20)
+def test_the_own_entry_of_what_was_listed_before_it_was_read_is_no_repeat(make_world: MakeWorld) -> None:
+    world = make_world(slowly)
+    world.start(slowly, "s1", seconds=1.0)
+    inbox = world.keys.parts[world.keys.partition_of("s1")].inbox
+    ((_, own),) = world.client.xrange(inbox)
+    world.client.xtrim(inbox, maxlen=0)
+    world.shard()
+    world.run(lambda: world.ledger.of("s1"))
+    for repeats in range(3):
+        world.client.xadd(inbox, own)
+        world.run()
+        assert len(world.of_type(store_events.DuplicateSuppressed)) == repeats
