@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 from stepwell.core.messages import message_of
-from stepwell.core.redact import Secrets, redact
+from stepwell.core.redact import SECRET_CHARS_MIN, Secrets, redact
 
 __all__ = ["Hears", "cause_of", "hear_exporters", "hidden_headers", "listening"]
 
@@ -22,7 +22,6 @@ Hears: TypeAlias = Callable[[str, bool], None]
 
 LOGGER: Final = "opentelemetry.exporter"
 HEADERS: Final = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS")
-SECRET_CHARS_MIN: Final = 4
 _AGAIN: Final = re.compile(r"Transient error (.+?) encountered while exporting")
 _thread = threading.local()
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from stepwell.core import events
 from stepwell.core.checkpoint import Checkpoint, newest_first
 from stepwell.core.events import Event
+from stepwell.core.names import attempt_field
 from stepwell.core.records import Attempt, Fact, Failure, decode_attempt, decode_fact
 from stepwell.core.redact import redact
 from stepwell.core.rules.facts import step_name
@@ -315,7 +316,7 @@ def _fact(cp: Checkpoint, path: str) -> Fact | None:
 
 def _made(cp: Checkpoint, path: str, number: int) -> Attempt | None:
     """A failed attempt as it is kept."""
-    field = f"a:{path}:{number}"
+    field = attempt_field(path, number)
     raw = next((raw for name, raw in newest_first(cp.attempts) if name == field), None)
     return None if raw is None else decode_attempt(raw)
 

@@ -16,7 +16,7 @@ from stepwell.cli.session import Session
 from stepwell.core.errors import StepwellError, StoreError
 from stepwell.core.messages import message_of
 
-__all__ = ["Tally", "do_all", "each_in_turn", "progress"]
+__all__ = ["Tally", "counted", "do_all", "each_in_turn", "progress", "some_of"]
 
 AT_ONCE: Final = 8
 """So many are under way at a time: each waits for its answer."""
@@ -41,9 +41,8 @@ class Tally:
 
     def summary(self, thing: str, done: str) -> str:
         """A line of how many, and one for each reason: `15 refused (a, b, c, ...): it has ended (completed)`."""
-        things = thing if self.total == 1 else f"{thing}s"
-        whole = len(self.done) == self.total
-        head = f"{done} {self.total:,} {things}" if whole else f"{done} {len(self.done):,} of {self.total:,} {things}"
+        whole, all_of_them = len(self.done) == self.total, counted(self.total, thing)
+        head = f"{done} {all_of_them}" if whole else f"{done} {len(self.done):,} of {all_of_them}"
         left = self.total - self.touched
         lines = [f"{head}; {left:,} not touched" if left else head]
         for word, those in (("not applied yet", self.waiting), ("refused", self.refused)):
@@ -52,7 +51,7 @@ class Tally:
                 reasons[_plain(reason, name)].append(name)
             told = sorted(reasons.items(), key=lambda each: (-len(each[1]), each[0]))
             lines += [
-                f"{len(names):,} {word} ({_some(sorted(names))}): {reason}" for reason, names in told[:REASONS_MAX]
+                f"{len(names):,} {word} ({some_of(sorted(names))}): {reason}" for reason, names in told[:REASONS_MAX]
             ]
             others = sum(len(names) for _, names in told[REASONS_MAX:])
             lines += [f"{others:,} {word} for other reasons"] if others else []
@@ -165,5 +164,11 @@ def _plain(reason: str, thing: str) -> str:
     return re.sub(named, "it", re.sub(rf"\bno ([a-z ]+?) {named}", r"no such \1", why if refused else reason))
 
 
-def _some(names: Sequence[str]) -> str:
+def counted(count: int, thing: str) -> str:
+    """So many of them, in words: `1 execution`, `1,024 executions`."""
+    return f"{count:,} {thing if count == 1 else f'{thing}s'}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first few of them, and whether there are more."""
     return ", ".join([*names[:NAMES_MAX], *(["..."] if len(names) > NAMES_MAX else [])])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import typer
 
-from stepwell.cli.bulk import Tally, do_all
+from stepwell.cli.bulk import Tally, counted, do_all
 from stepwell.cli.choosing import ALL_MAX, Choice, agree, find
 from stepwell.cli.session import Session
 from stepwell.core.advice import NO_WORKER
@@ -62,7 +62,7 @@ def command(own: Session, client: Client, verb: Verb, choice: Choice, *, yes: bo
         return
     if not ids:
         own.remark(f"there is no execution {choice.words}")
-    what = f"{verb} {len(ids):,} {'execution' if len(ids) == 1 else 'executions'} {choice.words}"
+    what = f"{verb} {counted(len(ids), 'execution')} {choice.words}"
     if not (choice.ids or agree(own, what, len(ids), yes)):
         own.remark("nothing was done")
         return
@@ -117,5 +117,4 @@ def _list(own: Session, verb: Verb, ids: list[str], choice: Choice) -> None:
         own.answer(each)
     # A retry ends backoffs, and whether each of them is in one is known only when it is asked.
     unsure = verb == "retry" and choice.of.status in (WAITING, RUNNING) and not choice.of.backing_off
-    count = f"{'at most ' if unsure else ''}{len(ids):,} {'execution' if len(ids) == 1 else 'executions'}"
-    own.remark(f"{count} would be {DONE[verb]}")
+    own.remark(f"{'at most ' if unsure else ''}{counted(len(ids), 'execution')} would be {DONE[verb]}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepwell.cli.bulk import Tally, each_in_turn
+from stepwell.cli.bulk import Tally, counted, each_in_turn, some_of
 from stepwell.cli.choosing import Agreed, DryRun, agree
 from stepwell.cli.commanding import SOME_REFUSED
 from stepwell.cli.looking import Limit
@@ -53,7 +53,6 @@ All = Annotated[bool, typer.Option("--all", help="All that --reason, --text and 
 
 REPLAYED = "replayed"
 ALL_MAX = 1_000_000
-NAMES_MAX = 3
 WHAT_MAX = 200
 """Characters of an entry in the list; `dead show` has all that is kept."""
 
@@ -243,10 +242,9 @@ def _tell_chosen(
         own.answer_json({"ids": ids})
     else:
         own.answer_lines([(letter_id, "")] for letter_id in ids)
-        own.remark(f"{len(ids):,} {'dead letter' if len(ids) == 1 else 'dead letters'} would be {done}")
+        own.remark(f"{counted(len(ids), 'dead letter')} would be {done}")
     if cut:
-        named = ", ".join([*cut[:NAMES_MAX], *(["..."] if len(cut) > NAMES_MAX else [])])
-        own.remark(f"{len(cut):,} can't be ({named}): only a part of the entry is kept")
+        own.remark(f"{len(cut):,} can't be ({some_of(cut)}): only a part of the entry is kept")
 
 
 def _each(own: Session, client: Client, chosen: _Choice, verb: _Verb, yes: bool) -> None:
@@ -260,7 +258,7 @@ def _each(own: Session, client: Client, chosen: _Choice, verb: _Verb, yes: bool)
         verb.act(ids[0])
         own.answer_json({verb.done: ids}) if own.json else own.answer(f"{verb.done} {ids[0]}")
         return
-    what = f"{verb.name} {len(ids):,} {'dead letter' if len(ids) == 1 else 'dead letters'}{chosen.words}{verb.how}"
+    what = f"{verb.name} {counted(len(ids), 'dead letter')}{chosen.words}{verb.how}"
     if chosen.every and not agree(own, what, len(ids), yes):
         own.remark("nothing was done")
         return

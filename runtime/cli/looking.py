@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from stepwell.cli.choosing import Filter
+from stepwell.cli.choosing import Filter, OfStep
 from stepwell.cli.durations import When
 from stepwell.cli.executions import ExecutionId, read_attributes
 from stepwell.cli.session import (
@@ -102,10 +102,7 @@ def listing(
         bool,
         typer.Option("--backing-off", help="Only those of which a step waits for its next attempt, the soonest first."),
     ] = False,
-    step: Annotated[
-        str | None,
-        typer.Option("--step", metavar="NAME", help="With --backing-off: only those of which this step does."),
-    ] = None,
+    step: OfStep = None,
     limit: Limit = 100,
     cursor: Annotated[
         str | None, typer.Option("--cursor", metavar="C", help="Go on where the page before ended; same options.")

@@ -12,7 +12,17 @@ from typing import Final
 
 from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Conversation, ask
-from stepwell.client.searching import FIELDS, Page, Search, Seen, ask_many, begin, has_attributes, line_of
+from stepwell.client.searching import (
+    FIELDS,
+    Page,
+    Seen,
+    ask_many,
+    begin,
+    has_attributes,
+    has_error,
+    line_of,
+    page_of,
+)
 from stepwell.client.waiting import Json
 from stepwell.core.errors import UsageError
 from stepwell.core.moments import Moment
@@ -24,7 +34,6 @@ from stepwell.core.status import STATUSES_OF_BACKOFFS, STEP_BACKOFF
 from stepwell.store import backoffs, queries
 from stepwell.store.finding import Wanted
 from stepwell.store.keys import Keys
-from stepwell.store.lists import ERROR_TYPE_MAX
 from stepwell.store.merging import Listed, Merge, SoonestFirst
 
 __all__ = ["backing_off"]
@@ -60,15 +69,12 @@ def backing_off(
     if step is not None:
         check_name("step", step)
     begun = yield from begin(view, looked_for, (BY_BACKOFF,), limit, since, until, cursor, ("backing off", step))
-    keys, before = begun.keys, begun.before
-    after = None if before is None else Listed(before.at_ms, before.execution_id)
+    keys = begun.keys
     flows = yield from ask(backoffs.flows(keys, range(keys.partitions)))
     lists = backoffs.lists(keys, flows, looked_for.flow)
-    merge = Merge(lists, SoonestFirst(), after, 4 + 2 * limit // max(1, len(lists)))
+    merge = Merge(lists, SoonestFirst(), begun.after, 4 + 2 * limit // max(1, len(lists)))
     rows = _Rows(keys, begun.wanted, step)
-    search = Search(merge, rows.look, limit, after)
-    yield from search.run()
-    return Page(search.found, begun.cursor(BY_BACKOFF, search.goes_on), search.looked, view.time_ms())
+    return (yield from page_of(view, begun, BY_BACKOFF, merge, rows.look, limit))
 
 
 class _Rows:
@@ -94,7 +100,7 @@ class _Rows:
         attempts = map(backoffs.attempt, (yield from ask_many(commands)))
         found: dict[str, dict[str, Json]] = {}
         for (each, backoff, count), attempt in zip(asked, attempts, strict=True):
-            if each not in found and self._is_wanted(attempt):
+            if each not in found and has_error("" if attempt is None else attempt.error.type, self._wanted):
                 found[each] = {**lines[each], "backoff": _shown(backoff, attempt, count - 1)}
         return [found.get(each) for each in ids]
 
@@ -132,12 +138,6 @@ class _Rows:
         if created is None:
             return since is None and until is None
         return (since is None or created >= since) and (until is None or created <= until)
-
-    def _is_wanted(self, attempt: Attempt | None) -> bool:
-        error = self._wanted.error
-        if error is None:
-            return True
-        return attempt is not None and attempt.error.type[:ERROR_TYPE_MAX] == error[:ERROR_TYPE_MAX]
 
 
 def _shown(backoff: _Backoff, attempt: Attempt | None, others: int) -> dict[str, Json]:

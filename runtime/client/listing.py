@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Conversation, ask
-from stepwell.client.searching import FIELDS, Page, Search, Seen, begin, has_attributes, line_of
+from stepwell.client.searching import FIELDS, Page, Seen, begin, has_attributes, has_error, line_of, page_of
 from stepwell.client.waiting import Json
 from stepwell.core.attributes import check_attributes, text_of
 from stepwell.core.errors import UsageError
@@ -17,7 +17,6 @@ from stepwell.core.status import SETTLED, STATUSES
 from stepwell.store import finding, queries
 from stepwell.store.finding import Wanted
 from stepwell.store.keys import Keys
-from stepwell.store.lists import ERROR_TYPE_MAX
 from stepwell.store.merging import LatestFirst, Listed, Merge
 
 __all__ = ["listing", "wanted"]
@@ -51,18 +50,15 @@ def listing(
     begun = yield from begin(view, looked_for, finding.choices(looked_for), limit, since, until, cursor)
     keys, mine, before = begun.keys, begun.wanted, begun.before
     choice = before.choice if before is not None else (yield from _narrowest(keys, mine))
-    after = None if before is None else Listed(before.at_ms, before.execution_id)
     lists = finding.lists_of_choice(keys, mine, choice)
-    merge = Merge(lists, LatestFirst(mine), after, 4 + 2 * limit // keys.partitions)
+    merge = Merge(lists, LatestFirst(mine), begun.after, 4 + 2 * limit // keys.partitions)
 
     def look(batch: Sequence[Listed]) -> Conversation[Sequence[Seen]]:
         heads = yield from ask(queries.heads(keys, [each.execution_id for each in batch], FIELDS))
         lines = [line_of(each.execution_id, head) for each, head in zip(batch, heads, strict=True)]
         return [line if _fits(line, mine) else None for line in lines]
 
-    search = Search(merge, look, limit, after)
-    yield from search.run()
-    return Page(search.found, begun.cursor(choice, search.goes_on), search.looked, view.time_ms())
+    return (yield from page_of(view, begun, choice, merge, look, limit))
 
 
 def _narrowest(keys: Keys, mine: Wanted) -> Conversation[str]:
@@ -80,6 +76,4 @@ def _fits(line: Mapping[str, Json], mine: Wanted) -> bool:
     if status not in STATUSES or mine.status not in (None, status) or mine.flow not in (None, line["flow"]):
         return False
     error = str(line["error"] or "") if status in SETTLED else ""
-    if mine.error is not None and error[:ERROR_TYPE_MAX] != mine.error[:ERROR_TYPE_MAX]:
-        return False
-    return has_attributes(line, mine)
+    return has_error(error, mine) and has_attributes(line, mine)

@@ -20,11 +20,25 @@ from stepwell.core.moments import Moment, moment_ms
 from stepwell.core.records import decode_meta
 from stepwell.store.finding import Wanted
 from stepwell.store.keys import Keys
+from stepwell.store.lists import ERROR_TYPE_MAX
 from stepwell.store.merging import Listed, Merge
 from stepwell.store.queries import Query
 from stepwell.store.requests import Command
 
-__all__ = ["FIELDS", "Begun", "Look", "Page", "Search", "Seen", "ask_many", "begin", "has_attributes", "line_of"]
+__all__ = [
+    "FIELDS",
+    "Begun",
+    "Look",
+    "Page",
+    "Search",
+    "Seen",
+    "ask_many",
+    "begin",
+    "has_attributes",
+    "has_error",
+    "line_of",
+    "page_of",
+]
 
 FIELDS: Final = ("meta", "status", "updated_at", "error")
 """What `line_of` needs of a row."""
@@ -112,6 +126,11 @@ class Begun(msgspec.Struct, frozen=True):
     before: Cursor | None
     digest: str
 
+    @property
+    def after(self) -> Listed | None:
+        """Behind whom it goes on; None: it begins."""
+        return None if self.before is None else Listed(self.before.at_ms, self.before.execution_id)
+
     def cursor(self, choice: str, last: Listed | None) -> str | None:
         """Where it goes on behind `last`."""
         if last is None:
@@ -151,6 +170,13 @@ def begin(
     return Begun(keys, replace(looked_for, since_ms=since_ms, until_ms=until_ms), before, digest)
 
 
+def page_of(view: NamespaceView, begun: Begun, choice: str, merge: Merge, look: Look, limit: int) -> Conversation[Page]:
+    """The page, read out of the lists of that choice."""
+    search = Search(merge, look, limit, begun.after)
+    yield from search.run()
+    return Page(search.found, begun.cursor(choice, search.goes_on), search.looked, view.time_ms())
+
+
 def _said(moment: Moment | None) -> str | bool:
     """A text as it was given, for `2h ago` is another moment with each page, but means the first page's. Of any other
     time only that there was one: who works it out from now has another with each page."""
@@ -169,6 +195,11 @@ def has_attributes(line: Mapping[str, Json], wanted: Wanted) -> bool:
     """Whether it has all that are wanted."""
     given = line["attributes"]
     return all(name in given and text_of(given[name]) == text for name, text in wanted.attributes)
+
+
+def has_error(error_type: str, wanted: Wanted) -> bool:
+    """Whether it is the type of error that is wanted, if one is: as far as lists name it."""
+    return wanted.error is None or error_type[:ERROR_TYPE_MAX] == wanted.error[:ERROR_TYPE_MAX]
 
 
 class _ErrorType(msgspec.Struct):

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from stepwell.core.errors import UsageError
 
-__all__ = ["Secrets", "declared_secrets", "hide_secrets", "redact", "redact_url"]
+__all__ = ["SECRET_CHARS_MIN", "Secrets", "declared_secrets", "hide_secrets", "redact", "redact_url"]
 
 HIDDEN = "***"
 
@@ -75,6 +75,7 @@ class Secrets:
 # Of the process, as its environment is: whoever writes a text has no other way to know them.
 _declared = Secrets()
 SECRET_CHARS_MIN = 4
+"""A shorter text would hide half of every other one."""
 
 
 def hide_secrets(*values: str) -> None:
