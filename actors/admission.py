@@ -26,12 +26,13 @@ CALM_SECONDS = 10.0
 
 
 class Start(msgspec.Struct, gc=False):
-    """The doorbell of an execution; `flow` is '' where the entry does not tell it."""
+    """The doorbell of an execution; `flow` is '' where the entry does not tell it, `made_at` (ms) is 0 then."""
 
     execution_id: str
     partition: int
     entry_id: str
     flow: str
+    made_at: int = 0
 
 
 class Comeback(msgspec.Struct, gc=False):

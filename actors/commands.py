@@ -16,6 +16,7 @@ from stepwell.store.inbox import Entry
 
 COMMAND_ID_CHARACTERS_MAX = 128
 FLOW_CHARACTERS_MAX = 100
+TIME_DIGITS_MAX = 16
 
 
 class NoSuchCommand(StepwellError):
@@ -44,7 +45,7 @@ def read_entry(entry: Entry) -> tuple[str, Mail]:
     if entry_format(entry.fields) is None:
         raise NoSuchCommand(f"field 'v' of the entry is no format: {entry.fields['v'][:20]!r}")
     if kind == "start":
-        return execution_id, Doorbell(entry.entry_id)
+        return execution_id, Doorbell(entry.entry_id, _made_at(entry))
     command_id = _text(entry, "command")
     if not command_id.isascii() or not command_id.isprintable() or len(command_id) > COMMAND_ID_CHARACTERS_MAX:
         raise NoSuchCommand(
@@ -59,6 +60,12 @@ def flow_of(entry: Entry) -> str:
     """The flow that a doorbell names, for taking turns; '' where it names none that is one."""
     raw = entry.fields.get("flow", b"")
     return sys.intern(raw.decode()) if len(raw) <= FLOW_CHARACTERS_MAX and raw.isascii() else ""
+
+
+def _made_at(entry: Entry) -> int:
+    """When the entry was made (ms); 0 where it tells no such time."""
+    raw = entry.fields.get("at", b"")
+    return int(raw) if len(raw) <= TIME_DIGITS_MAX and raw.isdigit() else 0
 
 
 def command_input(kind: str, command_id: str, data: bytes, now: int) -> Command:

@@ -160,7 +160,7 @@ class Dispatcher(PooledActor):
         if route is not None and route.open is not None and entry.entry_id in route.open:
             return False
         if isinstance(mail, m.Doorbell) and (route is None or not route.busy):
-            self._admission.ring(Start(execution_id, entry.partition, entry.entry_id, flow_of(entry)))
+            self._admission.ring(Start(execution_id, entry.partition, entry.entry_id, flow_of(entry), mail.made_at))
         else:
             self._begin(entry.partition, entry.entry_id)
             self._send(execution_id, entry.partition, mail)
@@ -233,7 +233,7 @@ class Dispatcher(PooledActor):
         now = self._shard.clock.monotonic()
         while self._loading < LOADING_MAX and (candidate := admission.next(now)) is not None:
             if isinstance(candidate, Start):
-                mail = m.Doorbell(candidate.entry_id)
+                mail = m.Doorbell(candidate.entry_id, candidate.made_at)
                 self._begin(candidate.partition, candidate.entry_id, self._shard.clock.now_ms())
                 self._send(candidate.execution_id, candidate.partition, mail, candidate.flow)
             else:

@@ -210,13 +210,13 @@ class ExecutionActor(ExecutionFields):
             self._refuse(bell, self._why_unread())
             return
         self._mail_handled(bell.entry_id, "")
-        if bell.entry_id and not self._begun_unasked and machine.checkpoint.started_at is not None:
+        cp = machine.checkpoint
+        # Its own entry has the time of its creation. Should a list have begun it before, that comes late: no repeat.
+        if bell.entry_id and bell.made_at != cp.meta.created_at:
             self._shard.observer(store_events.DuplicateSuppressed("start", self._id))
         self._busy = True if bell.entry_id else None  # whoever passed an entry on counts us as running
         now = self._now()
-        begins = machine.checkpoint.status == QUEUED and machine.flow is not None
-        # It may have been listed before its own entry was read: that is no repeat when it comes.
-        self._begun_unasked = not bell.entry_id and (begins or self._begun_unasked)
+        begins = cp.status == QUEUED and machine.flow is not None
         self._commit(machine.start(now, clean=True) if begins else Turn(), now)
 
     def _command(self, mail: m.CommandMail) -> None:

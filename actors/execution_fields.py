@@ -21,7 +21,6 @@ class ExecutionFields(PooledActor):
 
     __slots__ = (
         "_asked",
-        "_begun_unasked",
         "_busy",
         "_fields",
         "_grant",
@@ -75,7 +74,6 @@ class ExecutionFields(PooledActor):
         self._row_due: float | None = None
         self._row_backoff: int | None = None
         self._row_place: Place | None = None  # None: that of an execution which has not ended and is not parked
-        self._begun_unasked = False  # by no entry of the inbox
         self._handled = 0
         self._unread: Event | None = None  # tells that it was parked, once that is written
         self._settling: m.StepDone | m.StepErred | None = None  # the outcome that is being recorded

@@ -18,9 +18,11 @@ from stepwell.store.requests import DeadLetter, ReadRev, Revive
 
 
 class Doorbell(msgspec.Struct, gc=False):
-    """Leave to begin (or go on with) an execution; `entry_id` is the inbox entry that rang, '' for none."""
+    """Leave to begin (or go on with) an execution; `entry_id` is the inbox entry that rang, '' for none, and `made_at`
+    when it was made (ms), by its sender's clock."""
 
     entry_id: str = ""
+    made_at: int = 0
 
 
 class CommandMail(msgspec.Struct, gc=False):

@@ -28,6 +28,9 @@ def entry(**fields: bytes) -> Entry:
 
 def test_a_start_is_a_doorbell() -> None:
     assert read_entry(Entry(3, "1-0", {"type": b"start", "execution": b"e1"})) == ("e1", Doorbell("1-0"))
+    for at, made_at in ((b"1700000000000", 1_700_000_000_000), (b"", 0), (b"-1", 0), (b"1.5", 0), (b"9" * 17, 0)):
+        entry = Entry(3, "1-0", {"type": b"start", "execution": b"e1", "at": at})
+        assert read_entry(entry) == ("e1", Doorbell("1-0", made_at))
 
 
 @pytest.mark.parametrize(
