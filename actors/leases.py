@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
@@ -191,16 +191,25 @@ class Leases:
         """See who is there, and take or give what follows from that."""
         self._guarded(self._look)
 
-    def release(self) -> None:
+    def release(self, unquiet: Collection[int] = ()) -> None:
         """Give everything back, remembering that nothing was interrupted. A round that is still under way on another
-        thread takes nothing any more; what it is granted goes back at once."""
+        thread takes nothing any more; what it is granted goes back at once.
+
+        `unquiet`: partitions of which bodies run that nobody waits for. Those leases stay until the end of the process
+        was looked into, or they lapse: so what is interrupted counts, and nobody runs it beside them before.
+        """
         with self._lock:
             self._released = True
             grants = self._holdings.grants()
             for grant in grants:
                 self._holdings.drop(grant.partition)
-        self._give_back([*self._unreleased, *grants])
-        self._membership.gone()
+        kept = [grant for grant in grants if grant.partition in unquiet]
+        self._give_back([*self._unreleased, *(grant for grant in grants if grant not in kept)])
+        if kept:  # our entry says that somebody looks into our end
+            self._membership.leave()
+            self._membership.beat(self._store.server_time_ms())
+        else:
+            self._membership.gone()
 
     def _guarded(self, act: Callable[[], None]) -> bool:
         try:

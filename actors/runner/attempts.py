@@ -285,6 +285,17 @@ class Attempts:
                     attempt.forsaken = True
                     attempt.ref.tell(GraceOver(attempt.order.context.path, attempt.number))
 
+    def cut_off(self) -> set[int]:
+        """Start nothing any more, and leave what runs as a crash does: nothing comes of those bodies, and the black
+        box shows them for good. The partitions that they are of."""
+        with self._lock:
+            self._closed = self._cut = True
+            self._box = NO_BOX
+            running = [each for each in self._by_path.values() if each.begun and each.outcome is None]
+            for attempt in running:
+                attempt.forsaken = True
+            return {attempt.order.partition for attempt in running}
+
     def _end(self, attempt: Attempt) -> list[Attempt]:
         """It has ended without an outcome. Whose turn it is now."""
         with self._lock:

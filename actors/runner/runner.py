@@ -103,6 +103,10 @@ class StepRunner:
         """Wait no longer for the attempts that still run: their actors are told, and what comes of them is dropped."""
         self._attempts.cut_short()
 
+    def cut_off(self) -> set[int]:
+        """Begin nothing, and leave what runs as a crash does, in the black box for good. The partitions it is of."""
+        return self._attempts.cut_off()
+
     def stop(self, timeout: float) -> None:
         """Cancel async attempts that still run and end the loop; outcomes are dropped."""
         self._attempts.close(lambda: None)

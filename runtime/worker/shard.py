@@ -169,6 +169,7 @@ class RunningShard:
         self._ticked = self.clock.monotonic()
         self.watchdog = Watchdog(self.scheduler, self.clock.monotonic)
         self._standing_by = False
+        self._all_told = False  # the actors of all bodies that still run know that nobody waits, and have written it
 
     def _tell_each_other(self, seqs: SeqBook) -> None:
         leases = self._leases
@@ -309,12 +310,12 @@ class RunningShard:
         left = self._wind_up(grace, hurry)
         if self.runner.running:
             self.runner.cut_short()
-            self._flush(hurry)
+            self._all_told = self._flush(hurry)
         return left
 
     def give_up(self) -> None:
         """A part has failed: begin nothing, wait for no step, and see to it that what steps have brought is written.
-        Bodies that still run are left as a crash leaves them: it is no drain that cuts them short."""
+        `stop` leaves bodies that still run as a crash leaves them: it is no drain that cuts them short."""
         self._wind_up(0.0, threading.Event())
 
     def _wind_up(self, grace: float, hurry: threading.Event) -> int:
@@ -357,11 +358,13 @@ class RunningShard:
         return parts_live and (self._leases.seconds_in_trouble < FLUSH_SECONDS or self.runner.running > 0)
 
     def stop(self) -> None:
-        """End all threads and give the partitions back, whatever has failed before; nothing counts as interrupted."""
+        """End all threads and give the partitions back, whatever has failed before: nothing counts as interrupted. But
+        for those of which bodies still run without a drain that told of it: their leases stay."""
+        unquiet = set() if self._all_told else self.runner.cut_off()
         try:
             self._end_threads()
         finally:
-            self._release()
+            self._release(unquiet)
             for client in self._clients:
                 client.close()
             if self._parts.tracing is not None:
@@ -379,9 +382,9 @@ class RunningShard:
         mirror_loop.stop(STOP_SECONDS)
         self.runner.stop(1.0)
 
-    def _release(self) -> None:
+    def _release(self, unquiet: set[int]) -> None:
         try:
-            self._leases.release()
+            self._leases.release(unquiet)
             self._ingress.leave()
             self._vitals.leave()
             self._workers.remove(self._parts.shard_id)
@@ -389,8 +392,9 @@ class RunningShard:
             told, lapse = "partitions could not be given back (%s); their leases lapse within %d s", TTL_MS // 1000
             say(logger, "StoreTrouble", told, error, lapse, part="leases", kind=kind_of(error))
 
-    def _flush(self, hurry: threading.Event) -> None:
-        """Wait until what steps have brought is written: twice idle around a round trip of the scheduler."""
+    def _flush(self, hurry: threading.Event) -> bool:
+        """Wait until what steps have brought is written: twice idle around a round trip of the scheduler. Whether it
+        is."""
         mirror_loop = self._loops[0]
         deadline = self.clock.monotonic() + FLUSH_SECONDS
         while mirror_loop.is_alive and not hurry.is_set() and self.clock.monotonic() < deadline:
@@ -401,10 +405,11 @@ class RunningShard:
             except (pykka.ActorDeadError, pykka.Timeout) as error:
                 told = "what steps brought last may not be written (%s); then they run again"
                 say(logger, "PartSlow", told, error, part="dispatcher", error=error)
-                return
+                return False
             if before and self.mirror.idle:
-                return
+                return True
             hurry.wait(0.01)
+        return False
 
     def _observe_mirror(self, event: StoreEvent) -> None:
         """A server that is gone is noticed by who writes first: Leases looks after it."""

@@ -112,6 +112,7 @@ class SimRunner:
         self.lose = self._attempts.lose
         self.keep = self._attempts.keep
         self.cut_short = self._attempts.cut_short
+        self.cut_off = self._attempts.cut_off
         self.given_up = 0
         self._heap: list[tuple[float, int, Attempt]] = []
         self._number = 0

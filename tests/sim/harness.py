@@ -465,6 +465,16 @@ class SimShard:
         self.world.shards.remove(self)
         self.world.dead.append(self)
 
+    def give_up(self) -> None:
+        """A part of it has failed: what has ended is written, what runs is cut off. Its process has not ended yet."""
+        self.drain()
+        while self.scheduler.run_until_idle() or self._mirror_round():
+            pass
+        unquiet = self.runner.cut_off()
+        self.scheduler.stop()
+        self.leases.release(unquiet)
+        self.world.freeze(self)
+
     def end(self) -> None:
         if not self.scheduler._ended:
             with contextlib.suppress(ActorCrashed):  # mail that a dead shard never came to

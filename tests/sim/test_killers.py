@@ -367,3 +367,32 @@ def orders(world: World) -> list[tuple[str, int, bool]]:
 
     world.shard = shard  # type: ignore[method-assign]
     return seen
+
+
+@pytest.mark.pain(8, 35)
+@pytest.mark.parametrize("box", ["read", "unread"])
+def test_what_runs_as_a_part_of_its_shard_fails_is_interrupted_and_runs_nowhere_else_before_that_has_ended(
+    make_world: MakeWorld, box: str
+) -> None:
+    world = make_world(innocent, partitions=8)
+    world.share()
+    world.parents = box == "read"
+    first = world.shard()
+    world.start(innocent, "i", seconds=100.0)
+    world.start(innocent, "done", seconds=1.0)
+    world.run(lambda: world.ended("done"))
+    first.give_up()
+    partition = world.keys.partition_of("i")
+    assert world.owners() == {partition: first.shard_id}, "the others are free"
+    second = world.shard()
+    world.run_for(3.0)
+    assert set(second.holdings.partitions()) == set(range(8)) - {partition}
+    assert len(world.ledger.of("i")) == 1
+    world.thaw(first)
+    world.crash(first)
+    world.run(lambda: world.ended("i"))
+    assert world.ledger.attempts("i", "toil") == [1, 1]
+    [of_step] = world.show("i")["steps"]
+    assert (of_step["status"], of_step["interruptions"], of_step["drains"]) == ("completed", 1, 0)
+    [of_step] = world.show("done")["steps"]
+    assert (of_step["status"], of_step["interruptions"]) == ("completed", 0)

@@ -281,3 +281,13 @@ def test_what_is_not_recovered_is_not_given_back_as_if_nothing_was_interrupted(s
     stage.leases.release()
     assert stage.store.released == [0, 2]
     assert stage.store.held == {}, "but it is free"
+
+
+def test_where_bodies_are_cut_off_the_lease_stays_and_our_entry_says_that_we_leave(stage: Stage) -> None:
+    stage.leases.round()
+    stage.leases.release({1})
+    assert stage.store.released == [0, 2]
+    assert list(stage.store.held) == [1]
+    assert stage.holdings.partitions() == [], "but we act on it no more"
+    assert stage.roster.members["me"].state == "leaving", "others take the rest, and leave that to our parent"
+    assert stage.roster.left == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import fakeredis
@@ -17,12 +20,15 @@ from redis.retry import Retry
 from unit.actors.told import WaitingBox
 
 from stepwell import flow, step
+from stepwell.actors.blackbox import BlackBox
+from stepwell.actors.boxreport import read_box
 from stepwell.actors.bus import Bus
 from stepwell.actors.messages import GraceOver
 from stepwell.actors.runner import StepOrder
 from stepwell.core.limits import Limits
 from stepwell.core.ownership import Member
 from stepwell.flow.context import StepContext
+from stepwell.flow.definitions import Step
 from stepwell.flow.operations import StepCall
 from stepwell.flow.registry import Registry
 from stepwell.metrics.instruments import EXECUTIONS_RUNNING_LIMIT, LEASES_HELD, STEPS_LIMIT
@@ -32,6 +38,8 @@ from stepwell.store.link import LinkDown
 from stepwell.store.namespace import open_namespace
 from stepwell.store.requests import Load
 from stepwell.worker import shard as shard_module
+from stepwell.worker.identity import host_info
+from stepwell.worker.postmortem import examine
 from stepwell.worker.shard import RunningShard, ShardParts
 from stepwell.worker.telemetry import Telemetry
 
@@ -198,9 +206,22 @@ def test_a_shard_ends_in_good_order_after_any_part_has_failed(
     assert "hunter2" not in "".join(stage.failures)
 
 
+def begin(shard: RunningShard, body: Step[Any, Any]) -> WaitingBox:
+    """An attempt in partition 0; its outcome."""
+    box = WaitingBox()
+    context = StepContext("e1", "f", "held", "held", 1, "token", "e1:token", 7)
+    lease = shard.holdings.lease(0)
+    assert lease is not None
+    shard.runner.start(StepOrder(0, lease, StepCall(body, (), {}), context), box)  # type: ignore[arg-type]
+    return box
+
+
+@pytest.mark.pain(35)
 @pytest.mark.threads
-@pytest.mark.parametrize("failed", [False, True])
-def test_a_drain_tells_of_bodies_that_it_cuts_short_and_a_failed_part_does_not(stage: Stage, failed: bool) -> None:
+@pytest.mark.parametrize("end", ["a drain", "a drain that can't tell it", "a failed part", "no drain"])
+def test_what_runs_at_the_end_is_free_for_others_at_once_only_where_it_was_told(
+    stage: Stage, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entered, over = threading.Event(), threading.Event()
 
     @step(name="held")
@@ -210,20 +231,48 @@ def test_a_drain_tells_of_bodies_that_it_cuts_short_and_a_failed_part_does_not(s
 
     shard = stage.shard
     shard.start()
-    box = WaitingBox()
-    context = StepContext("e1", "f", "held", "held", 1, "token", "e1:token", 7)
-    lease = shard.holdings.lease(0)
-    assert lease is not None
-    shard.runner.start(StepOrder(0, lease, StepCall(held, (), {}), context), box)  # type: ignore[arg-type]
+    box = begin(shard, held)
     assert entered.wait(HANG_SECONDS)
-    if failed:
+    if end == "a drain that can't tell it":
+        monkeypatch.setattr(shard, "_flush", lambda *_: False)
+    if end == "a failed part":
         shard.give_up()
         assert box.empty
-    else:
+    elif end != "no drain":
         assert shard.drain(0.0, threading.Event()) == 1
         assert isinstance(box.next(), GraceOver)
-    over.set()
     shard.stop()
+    over.set()
+    told = end == "a drain"
+    assert stage.held == (0 if told else 1)
+    assert stage.client.exists(stage.keys.parts[0].lease) == (not told)
+    assert box.empty
+
+
+@pytest.mark.pain(8)
+@pytest.mark.threads
+def test_what_a_failed_part_cuts_off_is_in_the_black_box_after_it_was_cancelled(stage: Stage, tmp_path: Path) -> None:
+    entered, ended = threading.Event(), threading.Event()
+
+    @step(name="held")
+    async def held() -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    path = tmp_path / "box"
+    shard = RunningShard(replace(stage.shard._parts, box=BlackBox.create(path, 8)))
+    shard.start()
+    begin(shard, held)
+    assert entered.wait(HANG_SECONDS)
+    shard.give_up()
+    shard.stop()
+    assert ended.is_set()
+    found = examine(stage.client, stage.keys, scripts.Scripts(), host_info(), read_box(path), "me")
+    assert (found.partitions, found.interrupted, found.named) == ((0,), 1, ())
+    assert stage.held == 0
 
 
 @pytest.mark.threads
