@@ -28,12 +28,11 @@ from stepwell.actors.store_events import StoreObserver
 from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.core.partition import ranges
 from stepwell.metrics.saying import Kind, say
-from stepwell.store.leases import Grant, Held, LeaseStore, Renewed, Unanswered, parse_lease
+from stepwell.store.leases import TTL_MS, Grant, Held, LeaseStore, Renewed, Unanswered, parse_lease
 from stepwell.store.link import StoreRefused
 from stepwell.store.troubles import kind_of
 
 logger = logging.getLogger("stepwell.leases")
-TTL_MS = 10_000
 RENEW_SECONDS = 3.0
 MARGIN_SECONDS = 1.0
 RETRY_SECONDS = 0.5

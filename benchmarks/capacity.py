@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from benchmarks.chart import number_text
 from benchmarks.report import Report
 from stepwell.actors.admission import BURST, DOUBLING_SECONDS
-from stepwell.actors.leases import RENEW_SECONDS, TTL_MS
+from stepwell.actors.leases import RENEW_SECONDS
 from stepwell.core.partition import DEFAULT_PARTITIONS
+from stepwell.store.leases import TTL_MS
 
 __all__ = ["MISSING", "numbers"]
 

@@ -38,7 +38,7 @@ from stepwell.flow.operations import days, gather, hours, minutes, sleep, wait_f
 
 if TYPE_CHECKING:
     from stepwell.client import AsyncClient, Client
-    from stepwell.worker import Worker
+    from stepwell.worker.worker import Worker
 
 __all__ = [
     "AsyncClient",
@@ -83,7 +83,7 @@ __all__ = [
     "wait_for",
 ]
 
-_LATE = {"Client": "stepwell.client", "AsyncClient": "stepwell.client", "Worker": "stepwell.worker"}
+_LATE = {"Client": "stepwell.client", "AsyncClient": "stepwell.client", "Worker": "stepwell.worker.worker"}
 _LATE_MODULES = ("http", "testing")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stepwell.flow.definitions import Flow, FlowLike
 from stepwell.metrics.logs import setup_logging
-from stepwell.worker import Worker
+from stepwell.worker.worker import Worker
 
 __all__ = ["main"]
 

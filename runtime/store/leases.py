@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 import redis
@@ -17,6 +18,7 @@ from stepwell.store.suspects import NO_SUSPECTS, Suspects, suspects_of
 from stepwell.store.troubles import kind_of_refusal
 
 __all__ = [
+    "TTL_MS",
     "Grant",
     "Held",
     "LeaseHolder",
@@ -27,6 +29,9 @@ __all__ = [
     "parse_lease",
     "server_time_ms",
 ]
+
+TTL_MS: Final = 10_000
+"""How long a lease is good for when it is not renewed."""
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -1,5 +1,4 @@
-"""Processes that run flows: `Worker` inside one's own program, or `stepwell run`."""
+"""Processes that run flows: `worker.Worker` in a program of one's own; `parent.Parent` with its shards: `stepwell run`.
 
-from stepwell.worker.worker import Worker
-
-__all__ = ["Worker"]
+It imports nothing: each process loads only what it is made of.
+"""

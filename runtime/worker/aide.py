@@ -17,9 +17,9 @@ from stepwell.worker.config import WorkerConfig
 from stepwell.worker.examination import Examination, remove_box
 from stepwell.worker.fleet import Fleet
 from stepwell.worker.hangs import Hangs
-from stepwell.worker.hosting import settings_of
 from stepwell.worker.identity import host_info
 from stepwell.worker.opening import Station
+from stepwell.worker.settings import settings_of
 from stepwell.worker.slots import Cause, Slot
 from stepwell.worker.spawn import Handle, SpawnedShard
 

@@ -13,9 +13,10 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from stepwell.worker.hosting import ShardSettings
+from stepwell.worker.settings import ShardSettings
 
 __all__ = [
+    "SILENCE_SECONDS_MAX",
     "Begin",
     "Drain",
     "Drained",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 FRAME_BYTES_MAX: Final = 64 << 20
+SILENCE_SECONDS_MAX: Final = 10.0
+"""A lease thread that has not come round for so long does not live."""
 _HEAD: Final = struct.Struct(">I")
 _CHUNK: Final = 1 << 16
 

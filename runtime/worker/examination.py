@@ -10,9 +10,9 @@ from typing import Final
 
 from stepwell.actors.boxlayout import fault_path
 from stepwell.actors.boxreport import BoxReport
-from stepwell.actors.leases import TTL_MS
 from stepwell.core.errors import StoreError
 from stepwell.metrics.saying import say
+from stepwell.store.leases import TTL_MS
 from stepwell.store.namespace import Namespace
 from stepwell.store.scripts import Scripts
 from stepwell.worker.opening import connector

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
 from typing import Final, Protocol
 
-from stepwell.actors.leases import TTL_MS
 from stepwell.actors.verdict import HANG_SECONDS
 from stepwell.core.restarts import RestartRules
 from stepwell.metrics.instruments import COMMITS
 from stepwell.metrics.saying import Kind, say
 from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import WorkerMetrics
+from stepwell.store.leases import TTL_MS
 from stepwell.worker import control as c
 from stepwell.worker.slots import Cause, Slot
 from stepwell.worker.spawn import Handle

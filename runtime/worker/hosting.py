@@ -13,7 +13,6 @@ from stepwell.actors.blackbox import NO_BOX, BlackBox
 from stepwell.actors.bus import Bus, Subscriber
 from stepwell.actors.failpoints import NO_FAILPOINTS, Failpoints
 from stepwell.actors.tracing import Tracing
-from stepwell.core.limits import Limits
 from stepwell.core.ownership import worker_of
 from stepwell.flow.registry import Registry
 from stepwell.flow.source import steps_of
@@ -21,45 +20,13 @@ from stepwell.metrics import tracing
 from stepwell.metrics.saying import say
 from stepwell.metrics.sheet import Sheet
 from stepwell.store.namespace import Namespace
-from stepwell.worker.config import WorkerConfig
+from stepwell.worker.settings import ShardSettings
 from stepwell.worker.shard import RunningShard, ShardParts
 from stepwell.worker.telemetry import Telemetry
 
-__all__ = ["Hosted", "ShardSettings", "box_of", "host_shard", "settings_of", "sheet_of", "tracing_of"]
+__all__ = ["Hosted", "box_of", "host_shard", "sheet_of", "tracing_of"]
 
 logger = logging.getLogger("stepwell.shard")
-
-
-@dataclass(frozen=True, slots=True)
-class ShardSettings:
-    """What a shard is told of its name and its limits.
-
-    Attributes:
-        shard_id: its name among all shards.
-        limits: its bounds.
-        threads: sync step bodies at once.
-        box: file of its black box; empty: none is kept.
-        parent: the process that looks into its death (`host,boot,pid,start`); empty: nobody does.
-        sheet: file that its parent has made for its metrics; empty: they are kept in memory.
-        life: the how manieth process of the shard this is.
-        otel: whether it makes spans; None: if its process' variables or its flows' modules say where they go.
-    """
-
-    shard_id: str
-    limits: Limits
-    threads: int
-    box: str = ""
-    parent: str = ""
-    sheet: str = ""
-    life: int = 1
-    otel: bool | None = None
-
-
-def settings_of(
-    config: WorkerConfig, shard_id: str, box: str = "", parent: str = "", sheet: str = "", life: int = 1
-) -> ShardSettings:
-    """The settings of one shard of a worker."""
-    return ShardSettings(shard_id, config.limits, config.threads, box, parent, sheet, life, config.otel)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from typing import Final
 
 import redis
 
@@ -16,15 +17,16 @@ from stepwell.store.check import ServerFacts, check_server, require_fit
 from stepwell.store.connect import connect
 from stepwell.store.durability import Durability, require_durable, slow_mode
 from stepwell.store.embedded import read_secret, write_secret
+from stepwell.store.leases import TTL_MS
 from stepwell.store.namespace import SECRET_BYTES, Namespace, open_namespace
 from stepwell.store.troubles import kind_of
 from stepwell.worker.config import WorkerConfig
 from stepwell.worker.naming import WorkerName
-from stepwell.worker.shard import SOCKET_TIMEOUT_SECONDS
 
 __all__ = ["Station", "connector", "open_store"]
 
 logger = logging.getLogger("stepwell.worker")
+SOCKET_TIMEOUT_SECONDS: Final = TTL_MS / 1000 * 0.3
 
 
 def connector(url: str) -> Callable[[str], redis.Redis]:

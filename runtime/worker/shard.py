@@ -26,7 +26,7 @@ from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.kit.scheduler import ThreadScheduler
 from stepwell.actors.kit.service import LoopThread
-from stepwell.actors.leases import TTL_MS, Leases
+from stepwell.actors.leases import Leases
 from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.messages import CheckRecovered, Drain, Settled, TailLost
 from stepwell.actors.mirror import Mirror
@@ -46,7 +46,7 @@ from stepwell.metrics.saying import say
 from stepwell.metrics.shard import Now
 from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
-from stepwell.store.leases import Grant, LeaseStore, server_time_ms
+from stepwell.store.leases import TTL_MS, Grant, LeaseStore, server_time_ms
 from stepwell.store.link import Link
 from stepwell.store.members import Members
 from stepwell.store.namespace import Namespace, remember
@@ -60,7 +60,6 @@ from stepwell.worker.vitals import VitalSigns
 from stepwell.worker.watchdog import Watchdog
 
 logger = logging.getLogger("stepwell.shard")
-SOCKET_TIMEOUT_SECONDS = TTL_MS / 1000 * 0.3
 STOP_SECONDS = 5.0
 FLUSH_SECONDS = 5.0
 FORGET_SECONDS = 3600.0

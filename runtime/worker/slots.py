@@ -9,7 +9,6 @@ from typing import Final
 from stepwell.core.restarts import Death, Shard
 from stepwell.worker import control as c
 from stepwell.worker.spawn import Handle
-from stepwell.worker.telemetry import SILENCE_SECONDS_MAX
 
 __all__ = ["Cause", "Slot", "alive", "ready"]
 
@@ -121,7 +120,7 @@ def alive(slots: Sequence[Slot], now: float) -> str:
         pulse = slot.pulse
         if pulse is not None and slot.state == "running":
             silent = now - slot.heard_at + pulse.silent
-            if silent > SILENCE_SECONDS_MAX:
+            if silent > c.SILENCE_SECONDS_MAX:
                 return f"shard {slot.name}: the thread that renews leases has not come round for {silent:.1f} s"
     return ""
 

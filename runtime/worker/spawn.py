@@ -8,8 +8,8 @@ import signal
 from multiprocessing import resource_tracker
 from typing import Protocol
 
-from stepwell.worker import child
 from stepwell.worker import control as c
+from stepwell.worker import spawned
 from stepwell.worker.process import DRAINING_SIGNALS, kill_group
 
 __all__ = ["Handle", "SpawnedShard"]
@@ -57,7 +57,7 @@ class SpawnedShard:
         hears, self._to = context.Pipe(duplex=False)
         self._from, says = context.Pipe(duplex=False)
         # Not a daemonic one, as those may have no processes of their own.
-        self._process = context.Process(target=child.main, args=(hears, says), name=f"stepwell-shard-{index}")
+        self._process = context.Process(target=spawned.main, args=(hears, says), name=f"stepwell-shard-{index}")
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, DRAINING_SIGNALS)  # until it can leave them to us
         try:

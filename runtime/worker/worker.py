@@ -23,11 +23,14 @@ from stepwell.core.partition import DEFAULT_PARTITIONS
 from stepwell.core.redact import redact
 from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
+from stepwell.metrics.exposition import Exposition
 from stepwell.metrics.saying import say
 from stepwell.worker.config import WorkerConfig
-from stepwell.worker.hosting import host_shard, settings_of
+from stepwell.worker.endpoint import serve
+from stepwell.worker.hosting import host_shard
 from stepwell.worker.naming import shard_id
 from stepwell.worker.opening import Station, connector, open_store
+from stepwell.worker.settings import settings_of
 from stepwell.worker.shard import RunningShard
 from stepwell.worker.telemetry import Telemetry
 
@@ -96,6 +99,7 @@ class Worker:
         self._station: Station | None = None
         self._shard: RunningShard | None = None
         self._telemetry: Telemetry | None = None
+        self._exposition: Exposition | None = None
         # Set also by a signal's handler: it may interrupt whatever holds a lock, so it takes none (`put` is reentrant).
         self._over = False
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -114,7 +118,7 @@ class Worker:
     @property
     def metrics_port(self) -> int | None:
         """The port of /metrics; None while it is not served."""
-        return None if self._telemetry is None else self._telemetry.port
+        return None if self._exposition is None else self._exposition.port
 
     @property
     def shard(self) -> RunningShard:
@@ -213,7 +217,7 @@ class Worker:
         self._telemetry, self._shard = hosted.telemetry, hosted.shard
         hosted.start()
         if self.config.metrics_port is not None:
-            self._telemetry.serve(self.config.metrics_host, self.config.metrics_port)
+            self._exposition = serve(hosted, self.config.metrics_host, self.config.metrics_port)
 
     def _revive(self) -> None:
         if self._station is not None:
@@ -231,8 +235,11 @@ class Worker:
 
     def _leave(self) -> None:
         if self._telemetry is not None:
-            self._telemetry.close()
+            self._telemetry.tick_logs(all_of_it=True)
             self._telemetry = None
+        if self._exposition is not None:
+            self._exposition.stop()
+            self._exposition = None
         if self._station is not None:
             self._station.leave()
             self._station = None

@@ -39,7 +39,7 @@ from stepwell.actors.intake import Intake
 from stepwell.actors.kit.clock import SystemClock, VirtualClock
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.kit.scheduler import ActorCrashed, VirtualScheduler
-from stepwell.actors.leases import LOOK_SECONDS, RENEW_SECONDS, TTL_MS, Leases, Pace
+from stepwell.actors.leases import LOOK_SECONDS, RENEW_SECONDS, Leases, Pace
 from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.newer import Newer
@@ -60,7 +60,7 @@ from stepwell.flow.definitions import FlowLike
 from stepwell.flow.registry import Registry
 from stepwell.store.inbox import InboxStore
 from stepwell.store.ingress import IngressStore
-from stepwell.store.leases import LeaseStore
+from stepwell.store.leases import TTL_MS, LeaseStore
 from stepwell.store.link import Link
 from stepwell.store.members import Members
 from stepwell.store.namespace import open_namespace

@@ -14,8 +14,9 @@ from stepwell import Retry, flow, gather, sleep, step, wait_for
 from stepwell.actors import messages as m
 from stepwell.actors import store_events
 from stepwell.actors.handover import AGAIN_SECONDS, QUIET_SECONDS
-from stepwell.actors.leases import EAGER_SECONDS, LOOK_SECONDS, RENEW_SECONDS, TTL_MS
+from stepwell.actors.leases import EAGER_SECONDS, LOOK_SECONDS, RENEW_SECONDS
 from stepwell.core.ownership import owners
+from stepwell.store.leases import TTL_MS
 
 MakeWorld = Callable[..., World]
 PARTITIONS = 8

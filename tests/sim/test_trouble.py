@@ -12,7 +12,7 @@ from sim.harness import World
 
 from stepwell import Retry, current_step, flow, sleep, step
 from stepwell.actors import store_events
-from stepwell.actors.leases import TTL_MS
+from stepwell.store.leases import TTL_MS
 
 MakeWorld = Callable[..., World]
 TTL = TTL_MS / 1000

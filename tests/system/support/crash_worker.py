@@ -14,7 +14,7 @@ from pathlib import Path
 import subject
 
 from stepwell.actors.failpoints import FailAt
-from stepwell.worker import Worker
+from stepwell.worker.worker import Worker
 
 
 def die() -> None:

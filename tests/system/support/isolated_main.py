@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from stepwell import Client, Retry, StepFailed, current_step, flow, step
-from stepwell.worker import Worker
+from stepwell.worker.worker import Worker
 
 LOCK = threading.Lock()  # nothing that could be sent anywhere; no step refers to it
 

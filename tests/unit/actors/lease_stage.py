@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.clock import VirtualClock
-from stepwell.actors.leases import TTL_MS, Leases
+from stepwell.actors.leases import Leases
 from stepwell.actors.membership import Membership, Owner
 from stepwell.actors.store_events import StoreEvent
 from stepwell.core.errors import StoreError
 from stepwell.core.ownership import Member
-from stepwell.store.leases import Grant, Held, Lost, Renewed, Unanswered
+from stepwell.store.leases import TTL_MS, Grant, Held, Lost, Renewed, Unanswered
 from stepwell.store.link import LinkDown
 from stepwell.store.members import Roll
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from unit.actors.lease_stage import PARTITIONS, Stage, run_until, waits
 
-from stepwell.actors.leases import MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS, TTL_MS
+from stepwell.actors.leases import MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS
 from stepwell.actors.messages import PartitionLost
 from stepwell.actors.store_events import Fenced, PartitionGained, PartitionGone
+from stepwell.store.leases import TTL_MS
 
 
 @pytest.fixture

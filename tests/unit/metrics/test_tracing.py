@@ -21,7 +21,8 @@ from stepwell.metrics.hearing import hear_exporters, hidden_headers
 from stepwell.metrics.providers import exporters_of, provider_of, target_of
 from stepwell.metrics.traces import Traces, traces_of
 from stepwell.metrics.tracing import TraceSetup, wanted, why_not, why_nowhere
-from stepwell.worker.hosting import ShardSettings, tracing_of
+from stepwell.worker.hosting import tracing_of
+from stepwell.worker.settings import ShardSettings
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 SETUP = TraceSetup("rack-7", "rack-7/0")

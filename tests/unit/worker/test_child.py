@@ -15,7 +15,7 @@ from stepwell.core.limits import Limits
 from stepwell.worker import child as module
 from stepwell.worker import control as c
 from stepwell.worker.child import ShardProcess
-from stepwell.worker.hosting import ShardSettings
+from stepwell.worker.settings import ShardSettings
 
 pytestmark = pytest.mark.threads
 HANG_SECONDS = 20.0

@@ -12,7 +12,7 @@ from unit.worker.fleet_stage import pulse
 
 from stepwell.core.limits import Limits
 from stepwell.worker import control as c
-from stepwell.worker.hosting import ShardSettings
+from stepwell.worker.settings import ShardSettings
 
 SETTINGS = ShardSettings("w/0", Limits(running=7), 3, "/tmp/box", "h,b,1,2")
 ORDERS: list[c.ToShard] = [

@@ -13,7 +13,7 @@ from stepwell.metrics.instruments import HEALED_EXECUTIONS
 from stepwell.metrics.segments import SheetFile
 from stepwell.metrics.sheetreader import SheetReader
 from stepwell.worker import hosting
-from stepwell.worker.hosting import ShardSettings
+from stepwell.worker.settings import ShardSettings
 
 
 def settings(box: Path | str) -> ShardSettings:
