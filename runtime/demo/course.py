@@ -25,9 +25,9 @@ from stepwell.demo.screen import Screen
 __all__ = ["Course", "Plan"]
 
 POLL_SECONDS = 0.1
-HANG_SECONDS = 180.0
+HANG_SECONDS = 180.0  # without any progress
 HELD_MIN = 8  # a few more than must run at a kill
-HELD_SECONDS = 20.0
+HELD_SECONDS = 60.0  # the receiver's gate and the requests themselves are more patient than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +182,15 @@ class Course:
         return statuses[COMPLETED] + statuses[CANCELLED] == len(self._orders)
 
     def _until(self, reached: Callable[[], bool], what: str) -> None:
-        """Poll, and show how far it is. Raises DemoBroken if it takes too long or a process has ended."""
+        """Poll, and show how far it is. Raises DemoBroken if nothing happens for too long or a process has ended."""
         deadline = time.monotonic() + HANG_SECONDS
+        before: object = None
         while not reached():
             self._receiver.require_alive()
             self._worker.require_alive()
             counted, statuses = tally(self._ledger), self._statuses()
+            if (counted, statuses) != before:
+                before, deadline = (counted, statuses), time.monotonic() + HANG_SECONDS
             shown = ", ".join(f"{statuses[status]} {status}" for status in sorted(statuses))
             self._screen.progress(
                 counted.effects,
@@ -195,7 +198,7 @@ class Course:
                 f"requests {counted.requests}, answers lost {counted.resets}; orders: {shown}",
             )
             if time.monotonic() > deadline:
-                raise DemoBroken(f"{what} did not come within {HANG_SECONDS:g} s; orders: {shown}")
+                raise DemoBroken(f"{what} did not come, and nothing happened for {HANG_SECONDS:g} s; orders: {shown}")
             self._pause()
 
     def _control(self, what: str) -> int:

@@ -6,6 +6,8 @@ from typing import TypedDict
 
 from stepwell import Retry, current_step, flow, http, step
 
+# The receiver holds requests for a while: who gave up on one would send its next attempt before the answer to the last.
+PATIENCE_SECONDS = 180.0
 ATTEMPT_HEADER = "X-Attempt"  # lets the receiver's log tell an attempt that ran again from the next attempt
 
 
@@ -21,7 +23,7 @@ async def _tell(what: str, order: str, receiver: str) -> Receipt:
         f"{receiver}/{what}",
         json={"order": order, "step": what},
         headers={ATTEMPT_HEADER: str(current_step().attempt)},
-        timeout=20,
+        timeout=PATIENCE_SECONDS,
     )
     return Receipt(receipt=answer.json()["receipt"])
 

@@ -6,7 +6,7 @@ import threading
 
 __all__ = ["Gate"]
 
-PATIENCE_SECONDS = 30.0  # whoever closed the gate may have died
+PATIENCE_SECONDS = 150.0  # whoever closed the gate may have forgotten it
 
 
 class Gate:
