@@ -37,12 +37,13 @@ def test_a_client_whose_embedded_server_died_starts_it_again_with_its_data(
         assert {line["id"] for line in client.list()} == {"before", "after"}
 
 
-def test_a_wait_goes_on_over_the_death_of_the_embedded_server(tmp_path: Path) -> None:
+def test_a_wait_goes_on_over_the_death_of_the_embedded_server(tmp_path: Path, eventually: Callable[..., Any]) -> None:
     async def use() -> None:
         async with AsyncClient(data_dir=tmp_path) as client:
             await client.start("checkout", {"n": 1}, "e1")
             wait = asyncio.create_task(client.result("e1"))
             await asyncio.to_thread(subscribed)
+            await asyncio.to_thread(keep)
             kill_server(tmp_path)
             await asyncio.to_thread(subscribed)
             await asyncio.to_thread(end)
@@ -53,6 +54,10 @@ def test_a_wait_goes_on_over_the_death_of_the_embedded_server(tmp_path: Path) ->
             redis = other._wire._client
             while not _channels(redis):
                 other.workers()
+
+    def keep() -> None:
+        with Client(data_dir=tmp_path) as other:
+            eventually(lambda: written(other._wire._client), "the server has written what it acknowledged")
 
     def end() -> None:
         with Client(data_dir=tmp_path) as other:

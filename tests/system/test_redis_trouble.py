@@ -19,6 +19,7 @@ from system.support.written import written
 from benchmarks.ports import free_port
 from stepwell import Client
 from stepwell.metrics.shard import COUNTS_SECONDS_MAX
+from stepwell.store.connect import connect
 
 PASSWORD = "s3cret-pw"
 PARTITIONS = 64
@@ -61,8 +62,8 @@ def end_well(stage: Stage, client: Client, worker: WorkerProcess, ids: list[str]
 
 
 def loading(server: Server) -> bool:
-    """Whether the server is up and still reads its data."""
-    with server.admin() as client:
+    """Whether the server is up and still reads its data. On a busy machine it answers seldom."""
+    with connect(server.url, socket_timeout=HANG_SECONDS) as client:
         try:
             return bool(client.info("persistence")["loading"])
         except redis.exceptions.BusyLoadingError:
@@ -109,10 +110,10 @@ def test_while_redis_is_away_a_worker_shows_what_it_does_and_not_what_it_once_co
         ids = hold_some(served, client, "go")
         running = len(ids)
         served.eventually(lambda: worker.metric("stepwell_executions", status="running") == running, "all are counted")
-        assert shown() == (True, True)
+        served.eventually(lambda: shown() == (True, True), "all is owned and counted")
         server.kill()
         served.eventually(lambda: shown() == (False, False), "its leases may have lapsed, and others count by then")
-        assert worker.metric("stepwell_leases_held") == 0
+        worker.counts("stepwell_leases_held", 0)
         assert worker.metric("stepwell_steps_running") == running
         assert worker.metric("stepwell_counts_age_seconds") > COUNTS_SECONDS_MAX
         server.start()
@@ -226,7 +227,8 @@ def test_a_server_that_is_still_loading_its_data_is_waited_for(
         served.eventually(lambda: in_trouble(worker, before + 3), "the worker asks again and again")
         assert loading(server), "it was loading all the while"
         assert served.journal.runs(path="quick") == []
-        admin.config_set("key-load-delay", 0)
+        with connect(server.url, socket_timeout=HANG_SECONDS) as patient:
+            patient.config_set("key-load-delay", 0)
         server.wait()
         end_well(served, client, worker, ids)
         assert client.result("b1", timeout=HANG_SECONDS) == 5

@@ -19,6 +19,9 @@ from stepwell.store.connect import connect
 from stepwell.store.embedded import server_binary
 from stepwell.store.slots import SLOTS, slot_of
 
+# A busy machine answers late: no node takes another for dead, or itself for cut off, unless a test means it.
+PATIENCE_MS = 30_000
+
 
 def binary() -> Path:
     """The server program of the test run, else Debian's, else the one that Stepwell embeds."""
@@ -51,7 +54,7 @@ class Node:
             "save": "",
             **KEEPS_ALL_WHEN_KILLED,
             "cluster-enabled": "yes",
-            "cluster-node-timeout": "2000",
+            "cluster-node-timeout": str(PATIENCE_MS),
             "cluster-require-full-coverage": "no",
             **self._settings,
         }

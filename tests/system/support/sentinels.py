@@ -179,19 +179,19 @@ class Watched:
         """`kill -9` the primary, and wait until the other server has taken its place; the one that was killed."""
         former = self.primary
         former.kill()
-        for port in self._ports:
-            with self.sentinel(port) as client:
-                client.execute_command("SENTINEL", "SET", NAME, "down-after-milliseconds", DEAD_AFTER_MS)
-        self._wait_for_another_than(former)
+        self._take_for_dead_after(DEAD_AFTER_MS)
+        wait(lambda: self._switched(former), "the other server is the primary", *self._sentinels)
+        self._take_for_dead_after(DOWN_AFTER_MS)  # the new one lives, however late it answers
         return former
 
-    def _wait_for_another_than(self, former: Member) -> None:
+    def _take_for_dead_after(self, ms: int) -> None:
+        for port in self._ports:
+            with self.sentinel(port) as client:
+                client.execute_command("SENTINEL", "SET", NAME, "down-after-milliseconds", ms)
 
-        def switched() -> bool:
-            with self.primary.admin() as admin:
-                return self.primary is not former and admin.role()[0] in (b"master", "master")
-
-        wait(switched, "the other server is the primary", *self._sentinels)
+    def _switched(self, former: Member) -> bool:
+        with self.primary.admin() as admin:
+            return self.primary is not former and admin.role()[0] in (b"master", "master")
 
     def fail_over(self) -> Member:
         """Ask for a failover and wait for its end; the new primary.
@@ -200,14 +200,20 @@ class Watched:
         """
         former = self.primary
 
-        def accepted() -> bool:
-            with self.sentinel() as client:
-                return bool(client.execute_command("SENTINEL", "FAILOVER", NAME))
+        def over() -> bool:
+            self._ask_for_failover(former)
+            return self._switched(former)
 
-        wait(accepted, "the Sentinels can fail over", *self._sentinels)
-        self._wait_for_another_than(former)
+        wait(over, "the other server is the primary", *self._sentinels)
         self._wait_until_in_step()
         return self.primary
+
+    def _ask_for_failover(self, former: Member) -> None:
+        """Unless one goes on, or is over. A Sentinel gives one up that takes 10 s, and forgets it."""
+        with self.sentinel() as client:
+            state = client.sentinel_masters()[NAME]
+            if state["port"] == former.port and "failover_in_progress" not in state["flags"]:
+                client.execute_command("SENTINEL", "FAILOVER", NAME)
 
     def stop(self) -> None:
         """Kill all."""
