@@ -30,7 +30,8 @@ from stepwell.store.inbox import START, InboxStore
 
 pytestmark = pytest.mark.one_server
 URL = "redis://:s3cret@example.invalid"
-HANG = 30.0
+HANG = 300.0  # longer than any test may take
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -62,6 +63,11 @@ def end(store, execution_id="e1", status="completed", **fields):
     """What an owner's last commit does, as far as a waiting client sees it."""
     store.client.hset(store.keys.row(execution_id), mapping={"status": status, **fields})
     store.client.publish(store.keys.ended(execution_id), status)
+
+
+def let_a_worker_live(store):
+    """As far as anybody can tell, for longer than a test takes."""
+    store.workers.beat("w1", b'{"at": %d}' % (store.leases.server_time_ms() + HOUR_MS))
 
 
 def when_somebody_listens(store, pattern, action):
@@ -167,7 +173,7 @@ def test_subscriptions_are_used_again_and_none_is_left_behind(store, client):
 
 
 def test_a_command_is_answered_by_whoever_applies_it(store, client):
-    store.workers.beat("w1", b'{"at": %d}' % store.leases.server_time_ms())
+    let_a_worker_live(store)
     client.start("checkout", {"n": 1}, "e1")
     thread = apply_command(store)
     assert client.signal("e1", "approval", {"by": "me"}, HANG).applied is True
@@ -190,7 +196,7 @@ def test_the_scripts_are_loaded_again_when_the_server_forgot_them(store, client,
 
 
 def test_the_asyncio_client_does_what_the_blocking_one_does(store, client, async_client):
-    store.workers.beat("w1", b'{"at": %d}' % store.leases.server_time_ms())
+    let_a_worker_live(store)
 
     async def use() -> None:
         async with async_client() as other:

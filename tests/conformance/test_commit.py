@@ -79,9 +79,9 @@ def test_waiting_clients_hear_the_end_and_their_commands_outcome(store, part):
     listener = store.client.pubsub(ignore_subscribe_messages=True)
     listener.subscribe(store.keys.ended("e1"), store.keys.command_done(part.number, "cmd1"))
     for _ in range(2):
-        listener.get_message(timeout=5)
+        listener.get_message(timeout=60)
     store.execute(store.commit(status_to="completed", live=DROP, applied=[store.command()], ended=True))
-    heard = [listener.get_message(timeout=5) for _ in range(2)]
+    heard = [listener.get_message(timeout=60) for _ in range(2)]
     assert [(message["channel"], message["data"]) for message in heard] == [
         (store.keys.command_done(part.number, "cmd1").encode(), b'{"ok":true}'),
         (store.keys.ended("e1").encode(), b"completed"),

@@ -45,11 +45,11 @@ def test_an_entry_that_was_applied_meanwhile_is_not_buried(store):
 def test_the_sender_gets_its_answer(store):
     listener = store.client.pubsub(ignore_subscribe_messages=True)
     listener.subscribe(store.keys.command_done(0, "cmd1"))
-    listener.get_message(timeout=5)
+    listener.get_message(timeout=60)
     entry_id = store.inbox.send(0, {"type": "odd"})
     store.execute(store.dead_letter(entry_id, command_id="cmd1", outcome=b'{"refused":"x"}'))
     assert store.catalog.outcome(0, "cmd1").outcome == b'{"refused":"x"}'
-    assert listener.get_message(timeout=5)["data"] == b'{"refused":"x"}'
+    assert listener.get_message(timeout=60)["data"] == b'{"refused":"x"}'
     listener.close()
 
 

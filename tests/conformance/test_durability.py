@@ -27,6 +27,11 @@ def changes(store) -> int:
     return store.client.info("persistence")["rdb_changes_since_last_save"]
 
 
+def rewrites(store) -> bool:
+    told = store.client.info("persistence")
+    return bool(told["aof_rewrite_in_progress"] or told["aof_rewrite_scheduled"])
+
+
 @pytest.fixture
 def aof(store):
     """A store whose server keeps an append-only file, written to the disk at each write."""
@@ -35,6 +40,8 @@ def aof(store):
         pytest.skip(f"{facts.title} has no WAITAOF")
     store.client.config_set("appendfsync", "always")
     store.client.config_set("appendonly", "yes")
+    while rewrites(store):  # until that is over the server calls nothing written
+        continue
     yield store
     store.client.config_set("appendonly", "no")
 

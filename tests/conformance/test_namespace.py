@@ -137,7 +137,8 @@ def test_an_impossible_number_of_partitions_is_refused(partitions):
 AOF, TWO = Durability("aof"), Durability("replicated", 2)
 
 
-def beat(store, age_ms=0):
+def beat(store, age_ms=-3_600_000):
+    """A worker's heartbeat; by default it lives for as long as a test may be held up."""
     store.client.hset("n:workers", "w1", b'{"at": %d}' % (store.leases.server_time_ms() - age_ms))
 
 

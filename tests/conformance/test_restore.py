@@ -53,9 +53,9 @@ def test_any_status_can_be_restored(store, part, status):
 def test_a_restored_end_is_told_to_waiting_clients(store):
     listener = store.client.pubsub(ignore_subscribe_messages=True)
     listener.subscribe(store.keys.ended("e1"))
-    listener.get_message(timeout=5)
+    listener.get_message(timeout=60)
     store.execute(store.restore(status="completed", live=DROP, ended=True))
-    assert listener.get_message(timeout=5)["data"] == b"completed"
+    assert listener.get_message(timeout=60)["data"] == b"completed"
     listener.close()
 
 
