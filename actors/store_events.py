@@ -181,15 +181,17 @@ class ActorFailed(msgspec.Struct, gc=False):
 
 class StepOverran(msgspec.Struct, gc=False):
     """A body went on for `seconds`, beyond its step's `timeout`, and then ended by itself: a thread can't be stopped,
-    nor can a body that holds up the loop. Its outcome counts."""
+    nor can a body that holds up the loop. Its outcome counts. `key`: the idempotency key; `trace`: the trace's id."""
 
     execution_id: str
     flow: str
     step: str
     path: str
     attempt: int
+    key: str
     seconds: float
     timeout: float
+    trace: str = ""
 
 
 StoreEvent: TypeAlias = (

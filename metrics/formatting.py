@@ -26,6 +26,8 @@ __all__ = ["JsonFormatter", "KeyValueFormatter", "utc_ms"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BARE = re.compile(r"[^\s\"'=\\]+")
+_OFTEN_SAID = ("detail", "error")
+"""Fields whose text the sentence often has."""
 _MARGIN = "  "
 """Before each line of a traceback: what it shows can't be taken for a line of the log."""
 
@@ -98,13 +100,17 @@ class _Redacting(logging.Formatter):
 
 
 class KeyValueFormatter(_Redacting):
-    """For people: `time LEVEL message key=value ...`, the traceback on the lines below, which begin with a margin."""
+    """For people: `time LEVEL message key=value ...`, the traceback on the lines below, which begin with a margin. What
+    the message has word for word no field says again."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; what steers or is not seen is escaped, so that no text can forge a second one, in a traceback
         neither."""
-        parts = [_time(record), escaped(f"{record.levelname:<7}"), escaped(self.message(record))]
-        parts += [f"{_quoted(name)}={_quoted(value)}" for name, value in self.fields(record).items()]
+        message = self.message(record)
+        parts = [_time(record), escaped(f"{record.levelname:<7}"), escaped(message)]
+        for name, value in self.fields(record).items():
+            if name not in _OFTEN_SAID or not isinstance(value, str) or value not in message:
+                parts.append(f"{_quoted(name)}={_quoted(value)}")
         below = self.trace(record)
         lines = [_MARGIN + escaped(line) for line in below.split("\n")] if below else []
         return "\n".join([" ".join(parts), *lines])

@@ -213,7 +213,8 @@ class StepRunner:
         if timeout is None or lasted <= timeout:
             return
         try:
-            self._observer(StepOverran(of.execution_id, of.flow, of.step, of.path, of.attempt, lasted, timeout))
+            place = of.execution_id, of.flow, of.step, of.path, of.attempt, of.idempotency_key
+            self._observer(StepOverran(*place, lasted, timeout, of.trace_id))
         except Exception as error:
             told = "step %s of execution %s overran its timeout, which could not be told"
             say(logger, "PartErred", told, of.path, of.execution_id, traceback=error, part="steps", of=of.log_fields)

@@ -63,8 +63,13 @@ class StepContext(msgspec.Struct, frozen=True, gc=False):
             "key": self.idempotency_key,
         }
         if self.traceparent:
-            place["trace"] = self.traceparent.split("-")[1]
+            place["trace"] = self.trace_id
         return place
+
+    @property
+    def trace_id(self) -> str:
+        """The id of the trace that the attempt is in, in hex; '' where it is not traced."""
+        return self.traceparent.split("-")[1] if self.traceparent else ""
 
 
 class _StepLogger(logging.LoggerAdapter[logging.Logger]):

@@ -101,10 +101,11 @@ NONE_READY: list[_Ready] = []  # of all drivers whose code waits: a list for eac
 class Driver(Driving):
     """Runs one execution's flow code. All calls come from one thread at a time."""
 
-    __slots__ = ("_flow", "_moves", "_pending", "_ready", "_root", "ended")
+    __slots__ = ("_execution_id", "_flow", "_moves", "_pending", "_ready", "_root", "ended")
 
-    def __init__(self, flow: FlowLike, arguments: dict[str, Any]) -> None:
+    def __init__(self, flow: FlowLike, arguments: dict[str, Any], execution_id: str) -> None:
         self._flow = flow
+        self._execution_id = execution_id
         super().__init__()
         self._pending: dict[str, _Branch] = {}
         self._ready = NONE_READY
@@ -164,39 +165,42 @@ class Driver(Driving):
         self.closing = True
         before, driving.driver = driving.driver, self
         try:
-            for branch in self._live_branches():
-                self._close(branch)
+            for branch, waits_at in self._live_branches():
+                self._close(branch, waits_at)
         finally:
             driving.driver = before
         self._pending.clear()
         self.ended = True
 
-    def _close(self, branch: _Branch) -> None:
+    def _close(self, branch: _Branch, waits_at: str) -> None:
         try:
             branch.code.close()
         except (DriverClosing, GeneratorExit):
             return
         except BaseException as error:
             what, flow = type(error).__name__, self._flow.name
+            place = {"execution": self._execution_id, "flow": flow} | ({"path": waits_at} if waits_at else {})
             logger.warning(
                 "flow %s raised %s while it was taken out of memory: in a flow, `finally` may only await steps",
                 flow,
                 what,
-                extra={"fields": {"flow": flow, "error": what, "event": "CleanupRaised"}},
+                extra={"fields": {**place, "error": what, "event": "CleanupRaised"}},
             )
 
-    def _live_branches(self) -> Iterator[_Branch]:
+    def _live_branches(self) -> Iterator[tuple[_Branch, str]]:
+        """Each with the path at which it waits; '' of one that does not wait."""
         seen: set[int] = set()
-        for branch in self._pending.values():
+        for path, branch in self._pending.items():
             while True:
                 if id(branch) not in seen:
                     seen.add(id(branch))
-                    yield branch
+                    yield branch, path
                 if branch.parent is None:
                     break
+                path = branch.parent.path
                 branch = branch.parent.owner
         if not self._pending:
-            yield self._root
+            yield self._root, ""
 
     def _waits(self) -> str:
         return ", ".join(sorted(self._pending)) or "nothing"

@@ -192,7 +192,7 @@ class Machine:
             failure = FlowRaised(Failure("InvalidInput", str(error)))
             self._decide(Moved(now, end=failure), turn, queue)
             return None
-        self._driver = Driver(self.flow, arguments)
+        self._driver = Driver(self.flow, arguments, self.checkpoint.execution_id)
         return self._driver
 
     def _move(self, moves: Moves, now: int, turn: Turn, queue: list[ForTheCode]) -> None:

@@ -69,13 +69,16 @@ class ShardLog:
     def _overran(self, event: e.StepOverran) -> None:
         took = f"attempt {event.attempt} took {event.seconds:.1f} s, its timeout is {event.timeout:g} s"
         told = f"{took}: it could not be stopped, its outcome counts"
-        fields = {
+        fields: dict[str, object] = {
             "execution": event.execution_id,
             "path": event.path,
             "attempt": event.attempt,
+            "key": event.key,
             "duration_s": round(event.seconds, 3),
             "timeout_s": event.timeout,
         }
+        if event.trace:
+            fields["trace"] = event.trace
         self._say(event, told, fields, ("flow", event.flow), ("step", event.step))
 
     def _gained(self, event: e.PartitionGained) -> None:

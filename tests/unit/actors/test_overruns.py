@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from unit.actors.runner_stage import KINDS, Gate, Stage, both
+from unit.actors.told import WaitingBox
 
 from stepwell import current_step, step
 from stepwell.actors.messages import StepDone
@@ -66,7 +68,19 @@ def test_a_body_that_goes_on_beyond_its_timeout_is_told_and_its_outcome_counts(
     [told] = stage.told()
     assert isinstance(told, StepOverran)
     assert (told.execution_id, told.flow, told.step, told.path, told.attempt) == ("e1", "f", "late", "late#2", 3)
+    assert (told.key, told.trace) == ("e1:token", "")
     assert told.seconds > told.timeout == 0.01
+
+
+def test_a_body_that_overran_is_told_with_its_trace(stage: Stage) -> None:
+    order = stage.order(late_on_a_thread, False)
+    traced = replace(order.context, traceparent="00-" + "4bf9" * 8 + "-00f067aa0ba902b7-01")
+    box = WaitingBox()
+    stage.runner.start(replace(order, context=traced), box)  # type: ignore[arg-type]
+    box.next()
+    [told] = stage.told()
+    assert isinstance(told, StepOverran)
+    assert told.trace == "4bf9" * 8
 
 
 @pytest.mark.parametrize("of", [late_on_a_thread, late_on_the_loop])

@@ -17,6 +17,7 @@ from stepwell.core.effects import ArmTimer
 from stepwell.core.inputs import Resumed, TimerFired
 from stepwell.core.rules.steps import INTERRUPTIONS_MAX, remaining_ms, resumed
 from stepwell.flow.definitions import FlowLike
+from stepwell.metrics.telling import FIELDS
 from stepwell.testing import LocalRun, local_execution
 
 calls: Counter[str] = Counter()
@@ -521,6 +522,34 @@ def test_code_that_raises_while_it_leaves_memory_is_only_logged(caplog: pytest.L
     run.reload(clean=True)
     assert "flow rude raised ValueError while it was taken out of memory" in caplog.text
     assert run.checkpoint.status == "waiting"
+
+
+def test_who_raises_while_it_leaves_memory_is_named_with_the_place_where_it_waited(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def rudely(seconds: float) -> None:
+        try:
+            await sleep(seconds)
+        finally:
+            raise KeyError(seconds)
+
+    @flow
+    async def rude() -> None:
+        try:
+            await gather(rudely(1), sleep(2), rudely(3))
+        finally:
+            raise ValueError("in finally")
+
+    run = local_execution(rude)
+    run.reload(clean=True)
+    fields = [record.__dict__["fields"] for record in caplog.records]
+    place = {"execution": run.checkpoint.execution_id, "flow": "rude", "event": "CleanupRaised"}
+    assert fields == [
+        {**place, "path": "gather.0/sleep", "error": "KeyError"},
+        {**place, "path": "gather", "error": "ValueError"},
+        {**place, "path": "gather.2/sleep", "error": "KeyError"},
+    ]
+    assert {name for each in fields for name in each} <= set(FIELDS)
 
 
 def test_facts_are_replayed_in_the_order_they_were_recorded() -> None:

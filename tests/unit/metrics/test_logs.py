@@ -133,6 +133,15 @@ def test_who_is_parked_is_logged_with_what_to_do_about_it(caplog: pytest.LogCapt
     ]
 
 
+def test_in_text_the_fields_do_not_say_again_what_the_sentence_has_word_for_word() -> None:
+    fields = {"shard": "w/0", "error": "SIGKILL", "detail": "killed by SIGKILL", "cause": "killed"}
+    made = record("shard %s died: %s", "w/0", "killed by SIGKILL", fields=fields)
+    assert KeyValueFormatter().format(made).endswith("shard w/0 died: killed by SIGKILL shard=w/0 cause=killed")
+    assert fields.items() <= json.loads(JsonFormatter().format(made)).items()
+    other = record("shard %s died", "w/0", fields=fields)
+    assert KeyValueFormatter().format(other).endswith('error=SIGKILL detail="killed by SIGKILL" cause=killed')
+
+
 @pytest.mark.parametrize("formatter", [KeyValueFormatter([SECRET]), JsonFormatter([SECRET])])
 def test_credentials_are_hidden_in_messages_fields_and_tracebacks(formatter: logging.Formatter) -> None:
     try:

@@ -76,7 +76,7 @@ OBSERVED: list[tuple[seen.StoreEvent, str, dict[str, str], float]] = [
     (seen.LeftAlone("row"), "left_alone_total", {"kind": "row"}, 1),
     (seen.IngressTaken("start", 5), "ingress_total", {"verb": "start"}, 5),
     (
-        seen.StepOverran("e1", "f", "s", "s#2", 1, 5.0, 1.0),
+        seen.StepOverran("e1", "f", "s", "s#2", 1, "k", 5.0, 1.0),
         "step_overruns_total",
         {"flow": "f", "step": "s"},
         1,

@@ -60,7 +60,8 @@ def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> N
     log(e.DeadLettered("malformed", "it has no type"))
     log(e.GuaranteeSeen({"durability": "aof", "kept": "yes"}))
     log(e.DuplicateSuppressed("command", "order-7"))
-    log(e.StepOverran("order-7", "checkout", "charge", "charge#2", 1, 5.04321, 1.0))
+    log(e.StepOverran("order-7", "checkout", "charge", "charge#2", 1, "order-7:c0", 5.04321, 1.0))
+    log(e.StepOverran("order-7", "checkout", "charge", "charge#2", 2, "order-7:c0", 5.04321, 1.0, "4bf9"))
     assert [(level, said.split(":")[0].split(" (")[0]) for level, said in lines.said] == [
         (logging.WARNING, "row restored from memory"),
         (logging.WARNING, "writes met no lease of ours, but the partition still is"),
@@ -69,25 +70,28 @@ def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> N
         (logging.INFO, "the guarantee in force"),
         (logging.DEBUG, "a repeated command had no second effect"),
         (logging.WARNING, "attempt 1 took 5.0 s, its timeout is 1 s"),
+        (logging.WARNING, "attempt 2 took 5.0 s, its timeout is 1 s"),
     ]
     for record in lines.records:
         assert set(record.__dict__["fields"]) <= set(FIELDS)
+    overran = {
+        "execution": "order-7",
+        "path": "charge#2",
+        "key": "order-7:c0",
+        "duration_s": 5.043,
+        "timeout_s": 1.0,
+        "flow": "checkout",
+        "step": "charge",
+        "event": "StepOverran",
+    }
     assert [record.__dict__["fields"] for record in lines.records if record.levelno != logging.INFO] == [
         {"execution": "order-7", "event": "Healed"},
         {"partition": 3, "event": "Fenced"},
         {"entries": 2, "executions": 1, "event": "SweepFound"},
         {"reason": "malformed", "event": "DeadLettered"},
         {"execution": "order-7", "kind": "command", "event": "DuplicateSuppressed"},
-        {
-            "execution": "order-7",
-            "path": "charge#2",
-            "attempt": 1,
-            "duration_s": 5.043,
-            "timeout_s": 1.0,
-            "flow": "checkout",
-            "step": "charge",
-            "event": "StepOverran",
-        },
+        {**overran, "attempt": 1},
+        {**overran, "attempt": 2, "trace": "4bf9"},
     ]
 
 
