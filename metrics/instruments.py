@@ -11,6 +11,7 @@ from itertools import product
 from typing import Final
 
 from stepwell.core.letters import LETTER_KINDS
+from stepwell.core.limits import LANE_SIZE
 from stepwell.core.status import (
     CANCELLED,
     COMPLETED,
@@ -323,6 +324,11 @@ QUARANTINED_STEPS: Final = Instrument(
     "quarantined_steps",
     _G,
     "Attempts that run now in processes of their own, since they may have killed a shard.",
+)
+QUARANTINE_QUEUE: Final = Instrument(
+    "quarantined_steps_waiting",
+    _G,
+    f"Attempts that may have killed a shard and wait for a process of their own, of which a shard has {LANE_SIZE}.",
 )
 ABANDONED_THREADS: Final = Instrument(
     "abandoned_threads",

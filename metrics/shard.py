@@ -27,12 +27,13 @@ COUNTS_SECONDS_MAX: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What a shard does at a moment: bodies that run by place, those set apart, threads given up on, executions in
-    memory, partitions held, seconds since what lies in Redis was counted, actors with mail, and messages that wait by
-    whose they are."""
+    """What a shard does at a moment: bodies that run by place, those set apart and those that wait for that, threads
+    given up on, executions in memory, partitions held, seconds since what lies in Redis was counted, actors with mail,
+    and messages that wait by whose they are."""
 
     bodies: Mapping[str, int]
     set_apart: int
+    waits_apart: int
     abandoned_threads: int
     executions: int
     leases: int
@@ -87,6 +88,7 @@ class ShardMetrics:
         for actor, waiting in now.mail.items():
             level(i.MAILBOX_MESSAGES, actor).set(waiting)
         level(i.QUARANTINED_STEPS).set(now.set_apart)
+        level(i.QUARANTINE_QUEUE).set(now.waits_apart)
         level(i.ABANDONED_THREADS).set(now.abandoned_threads)
         level(i.EXECUTIONS_IN_MEMORY).set(now.executions)
         level(i.LEASES_HELD).set(now.leases)

@@ -81,11 +81,14 @@ class Attempts:
         return self._bodies.copy()
 
     @property
-    def set_apart(self) -> int:
-        """How many of them run in processes of their own since they may have killed a shard."""
-        if not self._bodies["process"]:
-            return 0
-        return sum(a.order.lane and a.place == "process" and a.begun for a in self.under_way())
+    def set_apart(self) -> tuple[int, int]:
+        """How many of them run in processes of their own since they may have killed a shard, and how many attempts
+        wait for that."""
+        if not self._gates.lane_in_use:
+            return 0, 0
+        lane = [attempt for attempt in self.under_way() if attempt.order.lane]
+        run = sum(attempt.begun and attempt.place == "process" for attempt in lane)
+        return run, sum(not attempt.begun for attempt in lane)
 
     @property
     def closed(self) -> bool:

@@ -22,6 +22,7 @@ from stepwell.actors.runner.order import StepOrder
 from stepwell.actors.runner.outcome import context_with_deadline, erred, told
 from stepwell.core.clock import Clock
 from stepwell.core.errors import DefinitionError, PayloadError, StepCrashed, StepTimeout
+from stepwell.core.limits import LANE_SIZE
 from stepwell.core.records import Failure
 from stepwell.flow.arguments import PackedArguments, pack, travels
 from stepwell.flow.attempt import AttemptError
@@ -30,7 +31,6 @@ from stepwell.metrics.saying import say
 from stepwell.metrics.tracing import TraceSetup
 
 logger = logging.getLogger("stepwell.runner")
-LANE_SIZE: Final = 4
 ATTEMPTS_MAX: Final = 1000  # then a process makes room for a fresh one
 IDLE_SECONDS: Final = 60.0
 LOAD_SECONDS: Final = 120.0  # the interpreter's start, and the import of the user's modules
@@ -45,7 +45,7 @@ class NotLoaded(Exception):
 
 
 class ProcessPool:
-    """`size` bounds the pool's attempts at once. `inside` runs an attempt within the shard, as `Attempts.submit` does.
+    """`size` bounds the pool's processes at once. `inside` runs an attempt within the shard, as `Attempts.submit` does.
 
     Nothing is started before the first attempt.
     """
@@ -72,6 +72,7 @@ class ProcessPool:
         self._living: set[StepProcess] = set()
         self._idle: list[StepProcess] = []
         self._timer: asyncio.TimerHandle | None = None
+        # Gates let in as many. Those who come after one that was withdrawn wait here while its process still starts.
         self._slots = asyncio.Semaphore(size)
         self._lane = asyncio.Semaphore(LANE_SIZE)
 

@@ -82,8 +82,8 @@ class StepRunner:
         return self._attempts.bodies
 
     @property
-    def set_apart(self) -> int:
-        """Attempts in processes of their own that may have killed a shard."""
+    def set_apart(self) -> tuple[int, int]:
+        """Attempts that may have killed a shard: how many run in processes of their own, how many wait for one."""
         return self._attempts.set_apart
 
     @property

@@ -79,10 +79,11 @@ SAFETY: Final = Row(
         ),
         lines(
             "What kills shards",
-            "Executions and entries that shards have died on, those opened all the same, steps that run set apart,"
-            " step processes that died, bodies that overran their timeout, and threads given up on.",
+            "Executions and entries that shards have died on, those opened all the same, steps that run set apart or"
+            " wait for that, step processes that died, bodies that overran their timeout, and threads given up on.",
             Query("sum(stepwell_suspects{WORKER})", "suspects"),
             Query("sum(stepwell_quarantined_steps{WORKER})", "steps set apart"),
+            Query("sum(stepwell_quarantined_steps_waiting{WORKER})", "wait to be set apart"),
             Query("sum(stepwell_abandoned_threads{WORKER})", "threads abandoned"),
             recent("stepwell_suspects_opened_total", "opened: {{kind}}", "kind"),
             Query("sum by (step) (increase(stepwell_step_crashes_total{FLOW}[$__rate_interval]))", "died: {{step}}"),

@@ -22,6 +22,7 @@ from stepwell.cli.session import Line, cut
 from stepwell.core.advice import to_do
 from stepwell.core.attributes import text_of
 from stepwell.core.escapes import escaped
+from stepwell.core.limits import LANE_SIZE
 from stepwell.core.status import ERROR, PARKED, STEP_BACKOFF, STEP_CANCELLED
 from stepwell.metrics.formatting import utc_ms
 
@@ -215,6 +216,8 @@ def _step_row(view: Shown, step: Shown, now: int, axis_end: int, room: int) -> R
         details.append([(f"    {opened['attempt']}  has not begun", "busy")])
     if step["interruptions"]:
         apart = "; it runs in a process of its own now" if step.get("set_apart") else ""
+        if apart and running:
+            apart += f", or waits for one: a shard has {LANE_SIZE} at once"
         details.append([(f"    cut short {_by_what(step['interruptions'], step['drains'])}{apart}", "dim")])
     count = opened["attempt"] - (opened["status"] != "running") if opened is not None else expected - 1
     if opened is not None and opened["status"] == "backoff":

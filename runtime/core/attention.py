@@ -8,6 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from stepwell.core.advice import NO_WORKER
+from stepwell.core.limits import LANE_SIZE
 from stepwell.core.overview import Overview, ShardState
 from stepwell.core.status import PARKED, TERMINAL
 
@@ -80,6 +81,13 @@ def _warnings(seen: Overview) -> list[str]:
                 found.append(
                     f"shard {each.name} was started again {max(0, ago) / 1000:.0f} s ago (process {each.life})"
                 )
+    apart = sum(each.waits_apart or 0 for each in seen.shards)
+    if apart:
+        who, wait, their = ("step", "waits", "its") if apart == 1 else ("steps", "wait", "their")
+        found.append(
+            f"{apart} {who} that may have killed a shard {wait} for a process of {their} own: each shard runs"
+            f" {LANE_SIZE} at once"
+        )
     parked = seen.executions.get(PARKED)
     if parked is not None and parked.count:
         verb = "needs" if parked.count == 1 else "need"

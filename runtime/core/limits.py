@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["GRACE_MOST", "PASSIVATE_LEAST", "WAKE_AHEAD_SECONDS", "Limits"]
+__all__ = ["GRACE_MOST", "LANE_SIZE", "PASSIVATE_LEAST", "WAKE_AHEAD_SECONDS", "Limits"]
 
 GRACE_MOST: Final = 86_400
 """So many seconds at most a worker that is stopped waits for running steps."""
+LANE_SIZE: Final = 4
+"""So many steps that may have killed a shard run at once in each shard, in processes of their own."""
 WAKE_AHEAD_SECONDS: Final = 5.0
 """What is not in memory is brought back so long before it is due."""
 PASSIVATE_LEAST: Final = 10

@@ -112,7 +112,8 @@ class ShardState(msgspec.Struct, frozen=True):
     """One shard. What it does not say is None: it is of an older version, or has said nothing yet or lately.
 
     `silent_ms`: since its last sign of life. `life`: the how manieth process of its worker it is; `started_at`: when
-    that began its work. `queued`: attempts that wait for their turn. `limit`: bodies that it runs at most.
+    that began its work. `queued`: attempts that wait for their turn; `waits_apart`: those of them that may have killed
+    a shard, and wait for a process of their own. `limit`: bodies that it runs at most.
     `inbox_lag`: age in seconds of its oldest inbox entry that is neither applied nor waits for room.
     """
 
@@ -128,6 +129,7 @@ class ShardState(msgspec.Struct, frozen=True):
     executions: int | None = None
     running: int | None = None
     queued: int | None = None
+    waits_apart: int | None = None
     limit: int | None = None
     steps_per_second: float | None = None
     inbox_lag: float | None = None
@@ -331,6 +333,7 @@ def _shard(name: str, seen: Seen, partitions: int) -> ShardState:
         executions=None if told is None else told.executions,
         running=None if told is None else told.running,
         queued=None if told is None else told.queued,
+        waits_apart=None if told is None else told.waits_apart,
         limit=None if told is None else told.limit,
         steps_per_second=None if told is None else told.work.rates.steps,
         inbox_lag=None if told is None else told.inbox_lag,

@@ -71,6 +71,7 @@ class Vitals(msgspec.Struct, frozen=True, omit_defaults=True):
         executions: in memory.
         running: attempts whose bodies run.
         queued: attempts that wait for their turn.
+        waits_apart: those of them that may have killed a shard: each waits for a process of its own.
         limit: bodies that it runs at most.
         work: what has been counted.
         inbox_lag: age in seconds of its oldest inbox entry that is neither applied nor waits for room.
@@ -84,6 +85,7 @@ class Vitals(msgspec.Struct, frozen=True, omit_defaults=True):
     executions: Count = 0
     running: Count = 0
     queued: Count = 0
+    waits_apart: Count = 0
     limit: Count = 0
     work: Work = Work()
     inbox_lag: Seconds = 0.0

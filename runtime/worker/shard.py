@@ -267,9 +267,11 @@ class RunningShard:
 
     def now(self) -> Now:
         """What it does at this moment. From any thread."""
+        set_apart, waits_apart = self.runner.set_apart
         return Now(
             bodies=self.runner.bodies,
-            set_apart=self.runner.set_apart,
+            set_apart=set_apart,
+            waits_apart=waits_apart,
             abandoned_threads=self.runner.given_up,
             executions=self.executions,
             leases=sum(map(self.holdings.may_act, self.holdings.partitions())),

@@ -100,6 +100,7 @@ class VitalSigns:
             executions=self._executions(),
             running=len(at_work),
             queued=max(0, under_way - len(at_work)),
+            waits_apart=self._runner.set_apart[1],
             limit=self._limit,
             work=self._work(),
             inbox_lag=self._inbox_lag(),

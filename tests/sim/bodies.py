@@ -127,7 +127,7 @@ class SimRunner:
         return self._attempts.bodies
 
     @property
-    def set_apart(self) -> int:
+    def set_apart(self) -> tuple[int, int]:
         return self._attempts.set_apart
 
     @property

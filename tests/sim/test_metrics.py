@@ -311,7 +311,7 @@ def test_gauges_come_back_to_nothing(storm: World) -> None:
     assert level(i.DEAD_LETTERS_KEPT) == len(storm.dead_letters()) == 1
     (shard,) = storm.shards
     assert shard.runner.bodies == {"loop": 0, "thread": 0, "process": 0}
-    assert shard.runner.set_apart == 0
+    assert shard.runner.set_apart == (0, 0)
 
 
 def test_while_they_last_gauges_show_who_backs_off_and_when_the_next_is_due(make_world: MakeWorld) -> None:
@@ -404,6 +404,7 @@ ELSEWHERE = {
     i.MIRROR_DIVERGENCE: OBSERVED,
     i.NOT_SAFE: OBSERVED,
     i.PARTITIONS: MOMENT,
+    i.QUARANTINE_QUEUE: MOMENT,
     i.QUARANTINED_STEPS: MOMENT,
     i.ROWS_MISSING: OBSERVED,
     i.SHARD_CPU: "unit/worker/test_sheets.py",

@@ -15,6 +15,7 @@ OF_WORK: Final = frozenset(
         i.EXECUTIONS_IN_MEMORY,
         i.SUSPECTS,
         i.QUARANTINED_STEPS,
+        i.QUARANTINE_QUEUE,
         i.ABANDONED_THREADS,
         i.DEAD_LETTERS_KEPT,
         i.MAILBOX_MESSAGES,

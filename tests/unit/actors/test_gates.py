@@ -127,6 +127,49 @@ def test_sync_bodies_and_those_of_the_lane_take_no_place_on_the_loop() -> None:
     assert stage.going == ["p0", "s0", "s1", "lane"]
 
 
+@pytest.mark.pain(44)
+def test_flows_take_turns_in_the_lane_and_a_crowd_there_holds_up_nobody_under_no_suspicion() -> None:
+    stage = Stage(bodies=1, processes=1)
+    for n in range(9):
+        stage.ask(narrow if n % 2 else apart, f"a{n}", flow="a", lane=True)
+    stage.ask(plain, "b", flow="b", lane=True)
+    stage.ask(narrow, "n")
+    stage.ask(apart, "p")
+    assert stage.going == ["a0", "a1", "a2", "a3", "p"], "two of them are of the limited step, as many as may"
+    assert stage.attempts.set_apart == (0, 10)
+    stage.end("a1")
+    assert stage.going[5:] == ["n", "a4"]
+    stage.end("a0")
+    assert stage.going[7:] == ["b"]
+
+
+@pytest.mark.pain(8)
+def test_who_waits_in_the_lane_keeps_no_place_of_its_step_from_others() -> None:
+    stage = Stage()
+    for n in range(4):
+        stage.ask(apart, f"busy{n}", lane=True)
+    for n in range(2):
+        stage.ask(narrow, f"suspect{n}", lane=True)
+    stage.ask(narrow, "innocent")
+    assert stage.going[4:] == ["innocent"]
+
+
+@pytest.mark.pain(44)
+def test_an_attempt_that_waits_in_the_lane_is_withdrawn_at_once_and_no_drain_waits_for_it() -> None:
+    stage = Stage()
+    for n in range(7):
+        stage.ask(apart, f"a{n}", lane=True)
+    for n in range(4):
+        assert stage.attempts.may_begin(stage.taken[f"a{n}"], 0, "process")
+    assert (stage.attempts.active, stage.attempts.set_apart) == (7, (4, 3))
+    assert stage.withdraw("a4")
+    assert (stage.attempts.active, stage.attempts.set_apart) == (6, (4, 2))
+    stage.attempts.close(lambda: None)
+    assert (stage.attempts.active, stage.attempts.set_apart) == (4, (4, 0))
+    stage.attempts.finish(stage.taken["a0"], StepDone("path", 1, 0, b"null"))
+    assert stage.going == ["a0", "a1", "a2", "a3"]
+
+
 @pytest.mark.parametrize("waits_at", ["its own gate", "the gate of all"])
 def test_a_withdrawn_attempt_never_goes_and_takes_no_place(waits_at: str) -> None:
     stage = Stage(bodies=100 if waits_at == "its own gate" else 1)
@@ -188,12 +231,12 @@ def test_bodies_are_counted_by_place_while_they_run() -> None:
         stage.ask(apart if place == "process" else narrow, name, lane=place == "process")
         assert stage.attempts.may_begin(stage.taken[name], 0, place)  # type: ignore[arg-type]
     assert stage.attempts.bodies == {"loop": 1, "thread": 1, "process": 1}
-    assert stage.attempts.set_apart == 1
+    assert stage.attempts.set_apart == (1, 0)
     stage.attempts.finish(stage.taken["a"], StepDone("path", 1, 0, b"null"))
     stage.attempts.finish(stage.taken["b"], None)
     stage.attempts.finish(stage.taken["c"], StepDone("path", 1, 0, b"null"))
     assert stage.attempts.bodies == {"loop": 0, "thread": 0, "process": 0}
-    assert stage.attempts.set_apart == 0
+    assert stage.attempts.set_apart == (0, 0)
 
 
 def test_a_body_that_could_not_begin_is_not_counted_as_one_that_has_ended() -> None:

@@ -319,6 +319,19 @@ def test_what_cut_a_step_short_is_told(interruptions: int, drains: int, said: st
     assert drawn(view(steps=[poll], open={"poll": opened("running", 1)}), 9).splitlines()[-1] == f"    {said}"
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("running", "in a process of its own now, or waits for one: a shard has 4 at once"),
+        ("backoff", "in a process of its own now"),
+    ],
+)
+def test_what_is_set_apart_may_wait_for_that(status: str, said: str) -> None:
+    poll = step("poll", status, 0, attempt(1, 0, 100, "no", 200), interruptions=2) | {"set_apart": True}
+    shown = view(steps=[poll], open={"poll": opened(status, 2)})
+    assert drawn(shown, 300).splitlines()[-1] == f"    cut short twice by a crash; it runs {said}"
+
+
 def test_a_completed_execution_shows_its_result_and_the_failures_before() -> None:
     shown = view(status="completed", ended_at=T0 + 9, result={"paid": True}, failures=[failure()])
     assert drawn(shown, 99).splitlines()[-2:] == [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from stepwell.core.attention import notices
 from stepwell.core.overview import BackingOff, Inbox, Overview, Rate, Seen, overview_of
 from stepwell.core.ownership import LEAVING, Member
@@ -178,6 +180,20 @@ def test_the_worst_is_said_first() -> None:
 
 def test_an_old_entry_that_waits_for_room_is_nothing_out_of_the_ordinary() -> None:
     assert said(**working(vitals={"w/0": vitals(inbox_lag=9)}, inbox=Inbox(230, NOW - 600_000, 7))) == []
+
+
+@pytest.mark.parametrize(
+    ("waiting", "text"),
+    [
+        ((1, 0), "1 step that may have killed a shard waits for a process of its own: each shard runs 4 at once"),
+        ((2, 7), "9 steps that may have killed a shard wait for a process of their own: each shard runs 4 at once"),
+    ],
+)
+def test_what_waits_to_be_set_apart_is_said_with_what_it_waits_for(waiting: tuple[int, int], text: str) -> None:
+    told = {f"w/{n}": vitals(waits_apart=count) for n, count in enumerate(waiting)}
+    seen = working(vitals=told, members=dict.fromkeys(told, member()))
+    assert said(**seen) == [("warning", text)]
+    assert [each.waits_apart for each in of(**seen).shards] == list(waiting)
 
 
 def test_a_promise_that_can_t_be_kept_is_said() -> None:

@@ -153,8 +153,8 @@ def test_flows_that_share_a_series_are_added_up(
 def test_the_moment_is_asked_for_at_each_refresh(counts: ShardMetrics, value: Value) -> None:
     counts.refresh()
     moments = [
-        Now({"loop": 3, "thread": 2, "process": 1}, 1, 2, 12, 64, 3.5, 5, {"dispatcher": 8, "mirror": 9}),
-        Now({"loop": 0, "thread": 0, "process": 0}, 0, 0, 0, 0, 0, 0, {"dispatcher": 0, "mirror": 0}),
+        Now({"loop": 3, "thread": 2, "process": 1}, 1, 6, 2, 12, 64, 3.5, 5, {"dispatcher": 8, "mirror": 9}),
+        Now({"loop": 0, "thread": 0, "process": 0}, 0, 0, 0, 0, 0, 0, 0, {"dispatcher": 0, "mirror": 0}),
     ]
     counts.limits({"loop": 1000, "thread": 16, "process": 4}, 500, 64)
     counts.watch(lambda: moments.pop(0))
@@ -162,6 +162,7 @@ def test_the_moment_is_asked_for_at_each_refresh(counts: ShardMetrics, value: Va
     shown: dict[str, Any] = {
         "steps_running": {"place": "thread"},
         "quarantined_steps": {},
+        "quarantined_steps_waiting": {},
         "abandoned_threads": {},
         "executions_in_memory": {"shard": "0"},
         "leases_held": {"shard": "0"},
@@ -169,9 +170,9 @@ def test_the_moment_is_asked_for_at_each_refresh(counts: ShardMetrics, value: Va
         "actors_ready": {"shard": "0"},
         "mailbox_messages": {"shard": "0", "actor": "mirror"},
     }
-    assert [value(name, **labels) for name, labels in shown.items()] == [2, 1, 2, 12, 64, 3.5, 5, 9]
+    assert [value(name, **labels) for name, labels in shown.items()] == [2, 1, 6, 2, 12, 64, 3.5, 5, 9]
     counts.refresh()
-    assert [value(name, **labels) for name, labels in shown.items()] == [0] * 8
+    assert [value(name, **labels) for name, labels in shown.items()] == [0] * 9
     assert value("steps_limit", place="process") == 4
     assert value("executions_running_limit") == 500
     assert value("partitions") == 64
@@ -180,7 +181,7 @@ def test_the_moment_is_asked_for_at_each_refresh(counts: ShardMetrics, value: Va
 @pytest.mark.pain(20)
 def test_what_could_not_be_counted_for_long_is_shown_no_more_until_it_is(counts: ShardMetrics, value: Value) -> None:
     ago = [0.0]
-    counts.watch(lambda: Now({"loop": 3}, 0, 0, 12, 64, ago[0], 0, {}))
+    counts.watch(lambda: Now({"loop": 3}, 0, 0, 0, 12, 64, ago[0], 0, {}))
 
     def shown() -> list[float | None]:
         counts.refresh()

@@ -27,6 +27,7 @@ class Runner:
     def __init__(self) -> None:
         self.running = 0
         self.began: list[int] = []
+        self.set_apart = (0, 0)
 
     def at_work(self) -> list[Any]:
         return [
@@ -78,12 +79,12 @@ def stage() -> Stage:
 
 
 def test_the_entry_says_how_the_shard_is(stage: Stage) -> None:
-    stage.runner.running, stage.runner.began = 5, [3_000, 1_000, 2_000]
+    stage.runner.running, stage.runner.began, stage.runner.set_apart = 5, [3_000, 1_000, 2_000], (2, 1)
     began = stage.clock.now_ms() + 1000
     stage.look()
     (told,) = stage.look().values()
     assert (told.at, told.started_at, told.life) == (stage.clock.now_ms(), began, 1)
-    assert (told.executions, told.running, told.queued, told.limit) == (12, 3, 2, 36)
+    assert (told.executions, told.running, told.queued, told.waits_apart, told.limit) == (12, 3, 2, 1, 36)
     assert told.longest[0] == RunningStep("e1000", "checkout", "charge", 2, 1_000)
     assert [each.since for each in told.longest] == [1_000, 2_000, 3_000]
     assert (told.work, told.guarantee) == (stage.work, {"kept": "yes"})
