@@ -16,7 +16,13 @@ STEP_SECONDS = 0.05
 def note() -> None:
     """Write down that this body begins now (wall clock, ms)."""
     me = current_step()
-    entry = {"execution": me.execution_id, "path": me.path, "key": me.idempotency_key, "at_ms": time.time() * 1000}
+    entry = {
+        "execution": me.execution_id,
+        "path": me.path,
+        "key": me.idempotency_key,
+        "at_ms": time.time() * 1000,
+        "pid": os.getpid(),
+    }
     line = os.open(os.environ["STEPWELL_TEST_JOURNAL"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(line, json.dumps(entry).encode() + b"\n")
