@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -74,6 +73,7 @@ def test_a_retry_after_exhaustion_and_a_crash_carries_the_same_key(stage: Stage,
         stage.worker().ready()
         retried = stage.command("retry", "order-7", *stage.where)
         assert retried.returncode == 0, retried.stderr
+        stage.eventually(lambda: client.describe("order-7")["status"] != "error", "it is brought back")
         assert client.result("order-7", timeout=HANG_SECONDS) == "paid"
         seen = client.describe("order-7")
 
@@ -174,8 +174,7 @@ def test_steps_of_a_killed_worker_run_again_under_their_numbers_and_all_end(stag
             client.start("holding", {"gate": "go"}, each)
         for each in ids:
             stage.ran(each, "held")
-        worker.signal(signal.SIGKILL)
-        worker.finish()
+        worker.kill()
         stage.open("go")
         second = stage.worker().ready()
         assert [client.result(each, timeout=HANG_SECONDS) for each in ids] == [[second.shard, "after!"]] * len(ids)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from system.support.stage import HANG_SECONDS, Stage, WorkerProcess
-
-NEVER_ENDING = "86000"  # a grace that no test could wait for
+from system.support.stage import HANG_SECONDS, NEVER_ENDING, Stage, WorkerProcess
 
 
 def ends_quietly(worker: WorkerProcess) -> None:

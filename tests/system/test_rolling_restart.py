@@ -7,17 +7,22 @@ import signal
 from collections import defaultdict
 
 import pytest
-from system.support.stage import HANG_SECONDS, Stage, WorkerProcess
+from system.support.stage import HANG_SECONDS, NEVER_ENDING, Stage, WorkerProcess
 
 EXECUTIONS = 24
 SETTLED = 10  # steps that each execution gets to run between two restarts
+
+
+def begun(stage: Stage) -> WorkerProcess:
+    """A worker of two shards; how long the machine takes to hand its work over cuts no step of it short."""
+    return stage.worker("--shards", "2", "--grace", NEVER_ENDING).ready()
 
 
 def restarted(stage: Stage, worker: WorkerProcess) -> WorkerProcess:
     """Drain it, and start it again."""
     worker.signal(signal.SIGTERM)
     assert worker.finish() == 0
-    return stage.worker("--shards", "2").ready()
+    return begun(stage)
 
 
 def all_go_on(stage: Stage) -> None:
@@ -47,7 +52,7 @@ def longest_pause(stage: Stage) -> float:
 @pytest.mark.pain(35)
 def test_a_rolling_restart_fails_nothing_and_doubles_nothing(stage: Stage) -> None:
     with stage.client() as client:
-        workers = [stage.worker("--shards", "2").ready() for _ in range(2)]
+        workers = [begun(stage) for _ in range(2)]
         for number in range(EXECUTIONS):
             client.start("ticking", {"gate": "end"}, f"t{number}")
         all_go_on(stage)

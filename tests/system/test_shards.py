@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from system.support.stage import HANG_SECONDS, Stage, WorkerProcess
+from system.support.processes import lives
+from system.support.stage import HANG_SECONDS, NEVER_ENDING, Stage, WorkerProcess
 
-NEVER_ENDING = "86000"
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux shows what others have open")
 IMPORT_CRASHES = """
 import os
@@ -56,14 +56,9 @@ async def calm() -> int:
 MANY = 24  # executions, so many that each of two shards gets some
 
 
-def lives(pid: int) -> bool:
-    """Whether a process is there and not merely unburied."""
-    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    return bool(shown.strip()) and not shown.strip().startswith("Z")
-
-
 def title(pid: int) -> str:
-    return subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return shown.stdout
 
 
 def gone(stage: Stage, pids: set[int]) -> None:
@@ -149,7 +144,7 @@ def test_a_shard_that_is_killed_comes_back_and_its_work_goes_on(stage: Stage) ->
     assert worker.metric("stepwell_shard_restarts_total", cause="killed") == 1
     stage.eventually(lambda: worker.metric("stepwell_shards", state="running") == 2, "both run")
     stage.eventually(lambda: shares(stage) == {0, 1}, "it has its partitions again")
-    assert worker.page("healthz")[0] == 200
+    stage.eventually(lambda: worker.page("healthz")[0] == 200, "it is well")
 
 
 @pytest.mark.pain(42)
@@ -321,14 +316,14 @@ def test_every_line_says_which_shard_it_is_from(stage: Stage, as_json: bool) -> 
 
 def test_readiness_says_which_shard_is_away(stage: Stage) -> None:
     worker = two_shards(stage)
-    assert worker.page("readyz") == (200, "ok\n")
+    stage.eventually(lambda: worker.page("readyz") == (200, "ok\n"), "it is ready")
     os.kill(worker.shards[1], signal.SIGSTOP)
     try:
         with stage.server() as server:
             stage.eventually(lambda: shares(stage) == {0}, "the other has taken over")
             assert server.ping()
         assert worker.metric("stepwell_shards", state="running") == 2, "a scrape does not wait for it"
-        assert worker.page("readyz")[0] == 200
+        stage.eventually(lambda: worker.page("readyz")[0] == 200, "it is ready without it")
     finally:
         os.kill(worker.shards[1], signal.SIGCONT)
     stage.eventually(lambda: shares(stage) == {0, 1}, "it is back")

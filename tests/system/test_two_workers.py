@@ -6,7 +6,7 @@ import signal
 
 import pytest
 import redis
-from system.support.stage import HANG_SECONDS, Stage, WorkerProcess
+from system.support.stage import HANG_SECONDS, NEVER_ENDING, Stage, WorkerProcess
 
 from stepwell import Client
 
@@ -15,8 +15,8 @@ HOUR_MS = 3_600_000
 
 def two_workers(stage: Stage, client: Client) -> tuple[WorkerProcess, WorkerProcess]:
     """Two workers, each of which holds its share."""
-    first = stage.worker().ready()
-    second = stage.worker().ready()
+    first = stage.worker("--grace", NEVER_ENDING).ready()
+    second = stage.worker("--grace", NEVER_ENDING).ready()
     stage.eventually(lambda: len(client.workers()) == 2, "both have a heartbeat")
     stage.eventually(stage.settled, "both hold what is for each of them, so that nothing is about to move")
     return first, second
@@ -57,7 +57,7 @@ def test_both_work_and_no_step_runs_twice(stage: Stage) -> None:
         assert [client.result(f"c{number}", timeout=HANG_SECONDS) for number in range(40)] == [3] * 40
         assert {run.pid for run in stage.journal.runs()} == {first.shard, second.shard}
         assert len(stage.journal.runs()) == len({(run.execution, run.path) for run in stage.journal.runs()})
-        assert second.page("healthz")[0] == 200
+        stage.eventually(lambda: second.page("healthz")[0] == 200, "it is well")
 
 
 def test_the_second_takes_over_at_once_when_the_first_is_killed(stage: Stage) -> None:

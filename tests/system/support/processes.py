@@ -26,6 +26,12 @@ def eventually(check: Callable[[], Any], what: str, seconds: float = HANG_SECOND
         time.sleep(0.02)
 
 
+def lives(pid: int) -> bool:
+    """Whether a process is there and not merely unburied."""
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(shown.strip()) and not shown.strip().startswith("Z")
+
+
 class Processes:
     """Starts processes in groups of their own; none outlives its test."""
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 
 import redis
 from system.support.journal import Journal
-from system.support.processes import HANG_SECONDS, eventually
+from system.support.processes import HANG_SECONDS, eventually, lives
 
 from stepwell import Client
 from stepwell.client import CommandResult
@@ -29,6 +30,8 @@ from stepwell.store.keys import Keys
 SUPPORT = Path(__file__).resolve().parent
 SUBJECT = SUPPORT / "subject.py"
 KEYS = Keys()
+NEVER_ENDING = "86000"
+"""A grace, in seconds, that no test could wait for."""
 TAIL_CHARACTERS = 5000
 
 
@@ -111,13 +114,17 @@ class WorkerProcess:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for its end."""
+        """SIGKILL, and wait for its end and for that of its shards, which go on until they see it."""
         self._may_end = True
+        lived = self.process.poll() is None
         self.process.kill()
         self.process.wait(HANG_SECONDS)
-        for pid in self.shards.values():
+        shards = self.shards.values()
+        for pid in shards:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)  # one that was stopped could not end with it
+        if lived:  # else others may have their numbers by now
+            eventually(lambda: not any(map(lives, shards)), f"the shards of worker {self.pid} have ended")
 
     def kill_shard(self) -> None:
         """SIGKILL the only shard; its parent starts it again."""
@@ -132,13 +139,19 @@ class WorkerProcess:
         """Status and text of a page that it serves."""
         found = re.search(r"metrics\W+http://localhost:(\d+)/metrics", self.out)
         assert found, self.out
-        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/{path}", timeout=HANG_SECONDS) as answer:
-            return answer.status, answer.read().decode()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/{path}", timeout=HANG_SECONDS) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that have these labels; 0 if there is none."""
         total = 0.0
-        for line in self.page("metrics")[1].splitlines():
+        status, page = self.page("metrics")
+        assert status == 200, page
+        for line in page.splitlines():
             sample, _, value = line.rpartition(" ")
             bare, _, rest = sample.partition("{")
             if bare == name and all(f'{key}="{wanted}"' in rest for key, wanted in labels.items()):
