@@ -29,6 +29,7 @@ from stepwell.store.scripts import Scripts
 FLOWS = SUPPORT / "fated.py"
 ROUNDS = 8
 WARM_UP = 3
+NAMES = 2_000  # so many that each partition has one
 BATCH = 500
 MEMORY_SLACK_KB = 6_000
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux shows what others have open")
@@ -63,16 +64,17 @@ def leases(stage: Stage) -> dict[int, LeaseHolder]:
     return {partition: holder for partition, holder in found.items() if holder is not None}
 
 
-def processes_of(stage: Stage) -> set[int]:
-    """Those that hold partitions."""
-    return {int(holder.host_info.split(",")[2]) for holder in leases(stage).values()}
+def process_of(holder: LeaseHolder) -> int:
+    """That which holds a partition."""
+    return int(holder.host_info.split(",")[2])
 
 
-def settled(stage: Stage, dead: Container[int] = ()) -> bool:
-    """Whether two shards that live hold what is for each of them."""
-    held = {partition: holder.owner for partition, holder in leases(stage).items()}
+def settled(stage: Stage, dead: Container[int] = ()) -> dict[int, LeaseHolder]:
+    """Who holds each partition once two shards that live hold what is for each of them; nothing until then."""
+    found = leases(stage)
+    held = {partition: holder.owner for partition, holder in found.items()}
     ours = len(set(held.values())) == 2 and held == owners(KEYS.partitions, frozenset(held.values()))
-    return ours and not any(pid in dead for pid in processes_of(stage))
+    return found if ours and not any(process_of(holder) in dead for holder in found.values()) else {}
 
 
 def create(stage: Stage, wanted: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
@@ -90,21 +92,13 @@ def create(stage: Stage, wanted: Iterable[tuple[str, str, dict[str, Any]]]) -> N
             assert all(isinstance(reply, Created) for reply in link.execute(requests[at : at + BATCH]))
 
 
-def run_one_on_each(stage: Stage, worker: WorkerProcess, client: Any, round_: int) -> None:
+def run_one_on_each(
+    stage: Stage, worker: WorkerProcess, client: Any, round_: int, holders: dict[int, LeaseHolder]
+) -> None:
     """Let each shard commit something, so that its next death is none in vain."""
-    held: dict[int, str] = {}
-
-    def all_held() -> bool:
-        held.update((partition, holder.owner) for partition, holder in leases(stage).items())
-        return len(held) == KEYS.partitions
-
-    stage.eventually(all_held, "somebody holds each partition")
-    wanted: dict[str, str] = {}
-    number = 0
-    while len(wanted) < 2:
-        name = f"r{round_}-{number}"
-        wanted.setdefault(held[KEYS.partition_of(name)], name)
-        number += 1
+    names = {KEYS.partition_of(name): name for name in (f"r{round_}-{number}" for number in range(NAMES))}
+    wanted = {holder.owner: names[partition] for partition, holder in holders.items() if partition in names}
+    assert len(wanted) == 2
     for name in wanted.values():
         client.start("fortune", {"gate": f"gate-{round_}"}, name)
 
@@ -124,15 +118,15 @@ def test_restarts_of_shards_add_no_series_no_files_no_descriptors_and_no_memory(
     worker = stage.worker("--shards", "2", flows=FLOWS).ready()
     rooms: list[Room] = []
     with stage.client() as client, Scraper(worker):
-        stage.eventually(lambda: settled(stage), "both shards own their shares")
+        holders = stage.eventually(lambda: settled(stage), "both shards own their shares")
         for round_ in range(ROUNDS):
-            run_one_on_each(stage, worker, client, round_)
+            run_one_on_each(stage, worker, client, round_, holders)
             stage.eventually(lambda: done(worker) == 2 * (round_ + 1), "both are counted")  # noqa: B023
             rooms.append(Room(worker, folder))
-            killed = processes_of(stage)
+            killed = {process_of(holder) for holder in holders.values()}
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
-            stage.eventually(lambda killed=killed: settled(stage, killed), "others have taken their places")
+            holders = stage.eventually(lambda killed=killed: settled(stage, killed), "others have taken their places")
         assert worker.metric("stepwell_shard_restarts_total") == 2 * ROUNDS
         assert done(worker) == 2 * ROUNDS
     check_flat(rooms)
