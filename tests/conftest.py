@@ -1,8 +1,10 @@
-"""What every suite shares: no test may hang for ever."""
+"""What every suite shares: no test may hang for ever, and what is set around them decides nothing."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import signal
 import time
 from collections.abc import Generator
@@ -15,6 +17,15 @@ from hypothesis import HealthCheck, settings
 # none is refused for what it has not changed. (`make fuzz` draws fresh ones of what strangers write.)
 settings.register_profile("any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+# Proxies, collectors of spans, colours, how wide the terminal is: of one machine, or of who works there. What tests
+# start inherits it, so it is taken away here, before any of them.
+SURROUNDINGS = re.compile(
+    r"OTEL_.*|STEPWELL_(?!TEST_|FUZZ_|BENCH_).*|(?i:\w+_proxy)|TRACEPARENT|TRACESTATE|BAGGAGE|REAPER_GRACE_SECONDS"
+    r"|NO_COLOR|(?:FORCE|CLICOLOR|TTY|TYPER|CLICK)_.*|(?:PY_)?(?:FORCE_)?COLOR|COLORTERM|COLUMNS|LINES"
+    r"|PYTHON(?:WARNINGS|DEVMODE|ASYNCIODEBUG|VERBOSE|INSPECT|TRACEMALLOC|FAULTHANDLER|MALLOC|NODEBUGRANGES|STARTUP)"
+)
+for _name in filter(SURROUNDINGS.fullmatch, list(os.environ)):
+    del os.environ[_name]
 HANG_SECONDS = 60.0
 STARVED_SHARE = 0.05
 STARVED_LIMITS = 5

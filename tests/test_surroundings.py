@@ -1,0 +1,41 @@
+"""What is set on the machine, or by who works there, decides nothing in a test."""
+
+from __future__ import annotations
+
+import os
+
+import conftest
+import pytest
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_SDK_DISABLED",
+        "STEPWELL_REDIS_URL",
+        "STEPWELL_DATA",
+        "http_proxy",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "TRACEPARENT",
+        "NO_COLOR",
+        "FORCE_COLOR",
+        "COLUMNS",
+        "PYTHONWARNINGS",
+    ],
+)
+def test_what_would_change_how_the_product_works_is_taken_away(name: str) -> None:
+    assert conftest.SURROUNDINGS.fullmatch(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["STEPWELL_TEST_REDIS_SERVER", "STEPWELL_FUZZ_SCALE", "PATH", "PYTHONPATH", "PYTHONHASHSEED", "TMPDIR", "CI"],
+)
+def test_what_tests_are_told_and_what_finds_programs_stays(name: str) -> None:
+    assert not conftest.SURROUNDINGS.fullmatch(name)
+
+
+def test_nothing_of_it_is_left() -> None:
+    assert [name for name in os.environ if conftest.SURROUNDINGS.fullmatch(name)] == []
