@@ -173,10 +173,12 @@ class StepRunner:
         order = attempt.order
         step = order.call.step
         timeout = step.timeout
-        running_step.set(context_with_deadline(order))
+        context = context_with_deadline(order)
+        running_step.set(context)
         if self._tracing is not None:
             self._tracing.enter(order.context)
-        limit = None if timeout is None else asyncio.timeout(timeout)
+        # By the very deadline that the body reads: the loop's clock is `time.monotonic`, too.
+        limit = None if timeout is None else asyncio.timeout_at(context.deadline)
         outcome: Outcome | None
         lasted = 0.0
         try:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from unit.actors.runner_stage import KINDS, Gate, Stage, both
+from unit.actors.runner_stage import HANG_SECONDS, KINDS, Gate, Stage, both
 from unit.actors.told import WaitingBox
 
 from stepwell import current_step, step
 from stepwell.actors.messages import StepDone
+from stepwell.actors.runner import StepOrder
+from stepwell.actors.runner import runner as runner_module
 from stepwell.actors.store_events import StepOverran, StoreEvent
+from stepwell.flow.context import StepContext
 
 pytestmark = pytest.mark.threads
 
@@ -83,19 +87,40 @@ def test_a_body_that_overran_is_told_with_its_trace(stage: Stage) -> None:
     assert told.trace == "4bf9" * 8
 
 
+def test_a_body_is_held_to_the_deadline_that_it_reads(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = runner_module.context_with_deadline
+
+    def held_up(order: StepOrder) -> StepContext:
+        context = given(order)
+        until = time.monotonic() + 0.005
+        while time.monotonic() <= until:
+            pass
+        return context
+
+    monkeypatch.setattr(runner_module, "context_with_deadline", held_up)
+    assert stage.start(late_on_the_loop, False).next().value == b'"late"'
+    assert [type(each) for each in stage.told()] == [StepOverran]
+
+
 @pytest.mark.parametrize("of", [late_on_a_thread, late_on_the_loop])
 def test_who_can_t_hear_that_a_body_overran_does_not_keep_it_from_its_outcome(
     stage: Stage, caplog: pytest.LogCaptureFixture, of: Any
 ) -> None:
+    running: list[int] = []
+    heard = threading.Semaphore(0)
+
     def deaf(event: StoreEvent) -> None:
-        assert stage.runner.running == 0, "it has its outcome"
+        running.append(stage.runner.running)
         stage.seen.append(event)
+        heard.release()
         raise OSError("no space left")
 
     stage.ears = deaf
     for attempt in range(1, 4):
         box = stage.start(of, False, path=f"late#{attempt}", attempt=attempt)
         assert box.next().value == b'"late"'
+        assert heard.acquire(timeout=HANG_SECONDS)
+    assert running == [0, 0, 0], "it has its outcome before"
     assert len(stage.told()) == 3
     told = "step late#1 of execution e1 overran its timeout, which could not be told"
     assert told in [record.getMessage() for record in caplog.records]
