@@ -126,20 +126,23 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 def _is_alone(connection: socket.socket) -> bool:
     """Whether the shard has closed its end, or is dead. False where a body has closed ours."""
-    poll = select.poll()
-    try:
-        poll.register(connection, 0)
-    except ValueError:
-        return False
-    return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
+    return _hears_the_end(connection, 0)
 
 
 def _end_with(connection: socket.socket) -> None:
-    """Wait until the shard has closed its end, or is dead; then end, with all that the steps have started."""
+    """Wait until the shard has closed its end, or is dead; then end, with all that the steps have started. Where a
+    body has closed ours, before this thread got here, the main thread ends the process, and by another code."""
+    if _hears_the_end(connection, None):
+        _end_group()
+
+
+def _hears_the_end(connection: socket.socket, timeout: int | None) -> bool:
     poll = select.poll()
-    poll.register(connection, 0)  # the end is reported without being asked for, data are not
-    poll.poll()
-    _end_group()
+    try:
+        poll.register(connection, 0)  # the end is reported without being asked for, data are not
+    except ValueError:
+        return False
+    return any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll(timeout))
 
 
 def _end_group() -> None:

@@ -14,7 +14,7 @@ import pytest
 from unit.actors import isolated
 from unit.actors.isolated import hear, say
 
-from stepwell.actors.processes import code, wire
+from stepwell.actors.processes import child, code, wire
 from stepwell.flow.arguments import pack
 from stepwell.flow.context import StepContext
 from stepwell.flow.operations import StepCall
@@ -61,3 +61,23 @@ def test_a_body_that_ends_after_its_shard_leaves_no_program_behind(pipes: list[s
             say(gate)
             assert program.read() == "", "the program lives"
     assert process.wait() == -signal.SIGKILL
+
+
+class Closed(socket.socket):
+    """What a body has closed by its number, which is nobody's now."""
+
+    def fileno(self) -> int:
+        return 1 << 20
+
+
+def test_a_guard_that_comes_after_a_body_has_closed_the_connection_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(child, "_end_group", lambda: ended.append("killed"))
+    with Closed() as connection:
+        child._end_with(connection)
+    assert ended == []
+    ours, its = socket.socketpair()
+    ours.close()
+    with its:
+        child._end_with(its)
+    assert ended == ["killed"]
