@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,10 +118,10 @@ def test_arguments_come_as_they_are_annotated(warm: Stage) -> None:
 
 @pytest.mark.parametrize("of", [isolated.told, isolated.told_async])
 def test_a_body_knows_its_attempt_key_and_deadline(warm: Stage, of: Any) -> None:
-    before = warm.clock.monotonic()
+    before = time.monotonic()  # the shard's own clock also counts what the host has slept
     *known, deadline = warm.value(of, path="told", attempt=3)
     assert known == ["e1", "told", 3, "e1:token", 7]
-    assert before + 20 < deadline < warm.clock.monotonic() + 30
+    assert before + 20 < deadline < time.monotonic() + 30
 
 
 @pytest.mark.parametrize(
@@ -490,7 +491,7 @@ def test_stop_kills_what_runs_drops_its_outcome_and_leaves_no_process(stage: Sta
     idle, before = stage.value(isolated.pid), threading.active_count()
     other = stage.start(isolated.held, entered, gate)
     busy = int(hear(entered))
-    stage.runner.stop(5.0)
+    stage.runner.stop(HANG_SECONDS)
     assert is_gone(idle)
     assert is_gone(busy)
     assert other.empty

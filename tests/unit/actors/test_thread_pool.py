@@ -10,7 +10,7 @@ import pytest
 from stepwell.actors.runner.threads import ThreadPool
 
 pytestmark = pytest.mark.threads
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 
 
 class Jobs:

@@ -38,7 +38,7 @@ def receiver(path: Path) -> Iterator[Receiver]:
 
 def post(receiver: Receiver, path: str, key: str = "k", attempt: int = 1) -> tuple[int, dict[str, object], str]:
     """Status, content and Retry-After of the answer."""
-    connection = http.client.HTTPConnection(*receiver.server_address[:2], timeout=10)
+    connection = http.client.HTTPConnection(*receiver.server_address[:2], timeout=50)
     try:
         body = json.dumps({"order": "a", "step": "charge"})
         connection.request("POST", path, body, {"Idempotency-Key": key, "X-Attempt": str(attempt)})
@@ -81,7 +81,7 @@ def test_what_is_held_is_counted_and_let_go(receiver: Receiver) -> None:
         while post(receiver, "/control/held")[1] != {"held": 3}:
             assert not any(each.done() for each in asked)
         post(receiver, "/control/release")
-        assert [each.result(10)[0] for each in asked] == [200, 200, 200]
+        assert [each.result(50)[0] for each in asked] == [200, 200, 200]
     assert post(receiver, "/control/held")[1] == {"held": 0}
 
 
@@ -94,13 +94,13 @@ def test_requests_are_held_from_so_many_effects_on_until_all_are_let_go(receiver
         while post(receiver, "/control/held")[1] != {"held": 1}:
             assert not second.done()
         post(receiver, "/control/hold/3")
-        assert second.result(10)[0] == 200
+        assert second.result(50)[0] == 200
     post(receiver, "/control/release")
     assert post(receiver, "/charge", "k3")[0] == 200, "nobody asks for more"
 
 
 def test_a_body_that_is_no_order_is_refused(receiver: Receiver, path: Path) -> None:
-    connection = http.client.HTTPConnection(*receiver.server_address[:2], timeout=10)
+    connection = http.client.HTTPConnection(*receiver.server_address[:2], timeout=50)
     connection.request("POST", "/charge", "{}")
     assert connection.getresponse().status == 400
     connection.close()

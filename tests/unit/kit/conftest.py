@@ -13,7 +13,7 @@ from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.kit.scheduler import ThreadScheduler, VirtualScheduler
 from stepwell.actors.kit.supervision import ChildFailed
 
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 
 
 class Puppet(PooledActor):

@@ -11,7 +11,7 @@ from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.kit.pooled import PooledActor
 from stepwell.actors.kit.scheduler import ActorCrashed, ThreadScheduler, VirtualScheduler
 
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 WHERE = ["constructor", "on_start", "on_receive", "timer", "on_stop"]
 ERRORS = [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit]
 

@@ -12,7 +12,7 @@ from stepwell.actors.kit.service import LoopThread
 
 pytestmark = pytest.mark.threads
 
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 
 
 class Rounds:
@@ -22,9 +22,11 @@ class Rounds:
         self.items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.crashes: queue.SimpleQueue[tuple[str, BaseException, str]] = queue.SimpleQueue()
+        self.begun = threading.Semaphore(0)
         self.thread = LoopThread("reader", self.once, lambda *crash: self.crashes.put(crash), self.wake)
 
     def once(self) -> None:
+        self.begun.release()
         item = self.items.get()
         if isinstance(item, BaseException):
             raise item
@@ -40,6 +42,8 @@ def test_rounds_follow_each_other_until_it_is_stopped() -> None:
     rounds.items.put("one")
     rounds.items.put("two")
     assert [rounds.done.get(timeout=HANG_SECONDS) for _ in range(2)] == ["one", "two"]
+    for _ in range(3):
+        assert rounds.begun.acquire(timeout=HANG_SECONDS), "the third round waits, or is about to"
     assert rounds.thread.is_alive
     assert rounds.thread.stop(HANG_SECONDS) is True
     assert not rounds.thread.is_alive

@@ -17,7 +17,7 @@ from stepwell.actors.kit.scheduler import ThreadScheduler
 
 pytestmark = pytest.mark.threads
 
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> None:

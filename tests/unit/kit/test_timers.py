@@ -11,7 +11,7 @@ import pytest
 from stepwell.actors.kit.cell import NO_TIMERS
 from stepwell.actors.kit.scheduler import VirtualScheduler
 
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 SOON, LATER = 0.002, 0.004
 
 

@@ -56,7 +56,8 @@ class Pipe:
 
 
 @pytest.fixture
-def pipe() -> Iterator[Pipe]:
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    monkeypatch.setattr(logwriter, "FLUSH_SECONDS", 50.0)  # whoever writes may be held up for longer than is waited
     made = Pipe()
     yield made
     made.close()

@@ -18,7 +18,7 @@ from stepwell.worker.child import ShardProcess
 from stepwell.worker.settings import ShardSettings
 
 pytestmark = pytest.mark.threads
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 LOAD = c.Load(0, ("flows.py",), c.LogSettings())
 BEGIN = c.Begin("redis://db", "stepwell", 4, bytes(32), 1, ShardSettings("w/0", Limits(), 2))
 

@@ -14,7 +14,7 @@ import pytest
 from stepwell import Worker, flow, step
 from stepwell.worker import worker as worker_module
 
-HANG_SECONDS = 20.0
+HANG_SECONDS = 50.0
 
 
 @step
