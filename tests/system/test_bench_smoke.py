@@ -34,6 +34,7 @@ def test_each_benchmark_belongs_to_a_run_here() -> None:
     assert sorted(name for names in TOGETHER for name in names) == sorted(BENCHMARKS)
 
 
+@pytest.mark.hang_limit(1200)  # some minutes on a busy machine
 def test_quick_runs_measure_everything_draw_it_and_write_it_down(processes: Any, tmp_path: Path) -> None:
     out = tmp_path / "results"
     runs = [processes.start([*COMMAND, *names, "--quick", "--out", out], cwd=ROOT) for names in TOGETHER]

@@ -36,7 +36,12 @@ FAKE = Peer(
     recovery=Recovery("none", worker=("{python}", "{here}/flows.py", "recover"), ready=1, self_starting=True),
 )
 BRIEF = dataclasses.replace(
-    QUICK, throughput_seconds=0.01, warm_up_seconds=0.0, recovery_flows=8, patience_seconds=HANG_SECONDS
+    QUICK,
+    throughput_seconds=0.01,
+    latency_seconds=HANG_SECONDS,
+    warm_up_seconds=0.0,
+    recovery_flows=8,
+    patience_seconds=HANG_SECONDS,
 )
 
 
