@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,14 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     starter = Processes(tmp_path)
     yield starter
     starter.end()
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """A folder whose path is short enough for sockets; pytest's own are too long where the temporary folder's is long.
+    Ask for it before `processes`, so that whoever uses it has ended when it goes."""
+    with tempfile.TemporaryDirectory(prefix="stepwell-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 @pytest.fixture

@@ -513,12 +513,11 @@ def test_an_unreachable_redis_is_one_clear_sentence(alone: Shell, command: list[
 
 
 @pytest.fixture
-def locked(processes: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+def locked(sockets: Path, processes: Any) -> str:
     """The socket of a server that wants a password."""
-    folder = tmp_path_factory.mktemp("s")
-    socket = folder / "locked"
-    command = [server_binary(), "--port", "0", "--save", "", "--dir", folder, "--unixsocket", socket]
-    program = Program([*command, "--requirepass", PASSWORD], folder / "log", processes.start)
+    socket = sockets / "locked"
+    command = [server_binary(), "--port", "0", "--save", "", "--dir", sockets, "--unixsocket", socket]
+    program = Program([*command, "--requirepass", PASSWORD], sockets / "log", processes.start)
     with connect(f"unix://:{PASSWORD}@{socket}") as client:
         wait(client.ping, "the server answers", program)
     return str(socket)

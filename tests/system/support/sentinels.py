@@ -170,8 +170,11 @@ class Watched:
 
     @property
     def primary(self) -> Member:
-        """Who is the primary, as the Sentinels say."""
-        with self.sentinel() as client:
+        """Who is the primary, as the first Sentinel says."""
+        return self._primary_of(self._ports[0])
+
+    def _primary_of(self, sentinel: int) -> Member:
+        with self.sentinel(sentinel) as client:
             _, port = client.sentinel_get_master_addr_by_name(NAME)
         return next(member for member in self.members if member.port == port)
 
@@ -190,8 +193,11 @@ class Watched:
                 client.execute_command("SENTINEL", "SET", NAME, "down-after-milliseconds", ms)
 
     def _switched(self, former: Member) -> bool:
+        """Whether all of them say so: it is up to chance which one is asked."""
+        if any(self._primary_of(port) is former for port in self._ports):
+            return False
         with self.primary.admin() as admin:
-            return self.primary is not former and admin.role()[0] in (b"master", "master")
+            return admin.role()[0] in (b"master", "master")
 
     def fail_over(self) -> Member:
         """Ask for a failover and wait for its end; the new primary.
