@@ -30,7 +30,7 @@ from stepwell.store.scripts import Scripts
 __all__ = ["Journal", "Line", "Scene", "WorkerProcess", "Workers"]
 
 ROOT = Path(__file__).resolve().parent.parent
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)

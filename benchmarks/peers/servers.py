@@ -22,7 +22,7 @@ from stepwell.store.embedded import server_binary
 
 __all__ = ["Running", "postgres_version", "redis_version", "serve"]
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 HOST = "127.0.0.1"
 REDIS_SETTINGS = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction"}
 POSTGRES_FOLDERS = "/usr/lib/postgresql"

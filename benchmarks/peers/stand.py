@@ -23,7 +23,7 @@ from benchmarks.peers.servers import serve
 __all__ = ["STEPS", "Answer", "Journal", "Stand", "parsed", "shares"]
 
 STEPS = 5
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 ANSWER_SECONDS = 90.0
 
 
