@@ -81,20 +81,23 @@ class SystemClock:
         """Take over the server's time (`server_ms`), which was asked for and received at those monotonic seconds.
 
         The first call sets the offset and may step `now_ms` either way: make it before anything is stamped.
-        Later ones move the offset by at most a tenth of the time since the call before; only one that finds us more
-        than 10 s behind (this host stood still, or the server's clock was set forward) goes there at once, as a
-        worker that began now would.
+        Later ones move the offset no further than they prove it wrong, as a slow answer does not tell when on its way
+        it was given, and by at most a tenth of the time since the call before; only one that finds us more than 10 s
+        behind (this host stood still, or the server's clock was set forward) goes there at once, as a worker that
+        began now would.
 
         No delay gets shorter by that: timers count `monotonic` seconds from when they were armed, and for what is
         loaded from its row later `moved_since` tells what is to be added.
         """
         measured = server_ms - (sent_monotonic + received_monotonic) / 2 * 1000
+        # Between these the offset lies: the time was read on the way, and cut to whole milliseconds.
+        lower, upper = server_ms - received_monotonic * 1000, server_ms + 1 - sent_monotonic * 1000
         with self._lock:
             if self._synced_at is None:
                 self._offset_ms = measured
                 self._latest_ms = 0
             else:
-                behind = measured - self._offset_ms
+                behind = max(lower - self._offset_ms, min(0.0, upper - self._offset_ms))
                 most = max(0.0, received_monotonic - self._synced_at) * 1000 * _SLEW
                 self._move(behind if behind > _LAG_MS_MAX else min(most, max(-most, behind)))
             self._synced_at = received_monotonic

@@ -154,6 +154,30 @@ def test_a_small_correction_is_taken_whole(host: Host) -> None:
     assert clock.now_ms() == 1_003_050
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_an_answer_that_took_long_moves_nothing_that_it_does_not_disprove(host: Host, share: float) -> None:
+    """The server reads its clock after this share of the way there and back."""
+    clock = host.clock()
+    clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
+    host.pass_time(3.0)
+    sent = host.monotonic_s
+    host.pass_time(0.2)
+    clock.sync(1_003_000 + round(200 * share), sent, host.monotonic_s)
+    assert clock.now_ms() == 1_003_200
+
+
+@pytest.mark.parametrize(("server_ms", "should"), [(1_003_250, 1_003_250), (1_002_950, 1_003_151)])
+def test_an_answer_that_took_long_moves_as_far_as_it_proves(host: Host, server_ms: int, should: int) -> None:
+    """After 3.2 s, if it was read at the very end, or at the very beginning (within the millisecond that it shows)."""
+    clock = host.clock()
+    clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
+    host.pass_time(3.0)
+    sent = host.monotonic_s
+    host.pass_time(0.2)
+    clock.sync(server_ms, sent, host.monotonic_s)
+    assert clock.now_ms() == should
+
+
 def test_time_never_runs_backwards_after_the_first_sync(host: Host) -> None:
     clock = host.clock()
     clock.sync(1_000_000, host.monotonic_s, host.monotonic_s)
