@@ -90,14 +90,17 @@ def later_of(fields: Mapping[str, bytes]) -> dict[tuple[str, int], Later]:
     }
 
 
-def lateness_of(rows: Iterable[Mapping[str, bytes]]) -> Tally:
+def lateness_of(rows: Iterable[Mapping[str, bytes]], moved_ms: int = 0) -> Tally:
     """How late bodies began that their timers have started, where nobody died: those that somebody started by hand
-    began before they were due, and the rows do not say how long after they were asked for."""
+    began before they were due, and the rows do not say how long after they were asked for.
+
+    `moved_ms`: by so much a clock that follows the server's may have been set back while a timer ran, so that the body
+    began before the due time, and is told not to be late; nobody starts one by hand so short before."""
     tally = Tally()
     for fields in rows:
         for began, due in later_of(fields).values():
-            if due is not None and began >= due:
-                tally.observe(i.RETRY_LATENESS, value=(began - due) / 1000)
+            if due is not None and began >= due - moved_ms:
+                tally.observe(i.RETRY_LATENESS, value=max(0, began - due) / 1000)
     return tally
 
 

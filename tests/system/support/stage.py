@@ -33,6 +33,8 @@ KEYS = Keys()
 NEVER_ENDING = "86000"
 """A grace, in seconds, that no test could wait for."""
 TAIL_CHARACTERS = 5000
+CLOCK_MOVES_MS = 1000
+"""By so much a shard may set its clock when it renews its leases: a tenth of the time since it did so last."""
 
 
 class Eventually(Protocol):
