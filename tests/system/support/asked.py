@@ -5,15 +5,16 @@ A plan is a list of words, one for each attempt; the last one counts for all tha
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import urllib.request
 
+from unhurried import unhurried  # of this file's folder
+
 from stepwell import FatalError, Retry, RetryAfter, StepTimeout, current_step, flow, http, step, wait_for
 
 QUICK = Retry(max_attempts=4, base=0.05)
-TIMEOUT_SECONDS = 5.0  # the receiver is told long before
+TIMEOUT_SECONDS = 3.0
 LATER_SECONDS = 0.3
 HANG_SECONDS = 60.0
 
@@ -44,11 +45,16 @@ def perform(does: str) -> object:
 
 
 async def tell_and_perform(url: str, plan: list[str]) -> object:
-    """What all on the event loop do."""
+    """What those on the event loop do."""
     what = told(plan)
     await http.send("POST", url, json=what)
-    if what["does"] == "hang":
-        await asyncio.sleep(HANG_SECONDS)
+    return perform(str(what["does"]))
+
+
+async def tell_and_perform_in_time(url: str, plan: list[str]) -> object:
+    """What those do that have a timeout: only who is to hang meets it."""
+    what = told(plan)
+    await unhurried(http.send("POST", url, json=what), lambda _: what["does"] == "hang")
     return perform(str(what["does"]))
 
 
@@ -61,13 +67,13 @@ async def call(url: str, plan: list[str]) -> object:
 @step(retry=Retry(max_attempts=2, base=0.05), timeout=TIMEOUT_SECONDS)
 async def call_in_time(url: str, plan: list[str]) -> object:
     """With a timeout, after which it is tried again."""
-    return await tell_and_perform(url, plan)
+    return await tell_and_perform_in_time(url, plan)
 
 
 @step(retry=Retry(max_attempts=2, base=0.05, give_up_on=(StepTimeout,)), timeout=TIMEOUT_SECONDS)
 async def call_once_in_time(url: str, plan: list[str]) -> object:
     """With a timeout, after which it is not tried again."""
-    return await tell_and_perform(url, plan)
+    return await tell_and_perform_in_time(url, plan)
 
 
 @step(retry=QUICK)

@@ -14,6 +14,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from unhurried import unhurried  # of this file's folder
+
 from stepwell import (
     FatalError,
     Retry,
@@ -29,7 +31,9 @@ from stepwell import (
 )
 
 ASK_SECONDS = 600.0
-HURRY_SECONDS = 6.0
+HURRY_SECONDS = 2.0
+# What a machine that is busy elsewhere needs for a body with nothing to do.
+HURRY_SECONDS_APART = 15.0
 GATE_SECONDS = 0.01
 
 
@@ -72,6 +76,11 @@ def ask_blocking(url: str) -> dict[str, Any]:
     with urllib.request.urlopen(sent, timeout=ASK_SECONDS) as answer:
         fate: dict[str, Any] = json.load(answer)
     return fate
+
+
+def is_to_hang(fate: dict[str, Any]) -> bool:
+    """Until its timeout."""
+    return bool(fate["fate"] == "timeout")
 
 
 def meet(fate: dict[str, Any]) -> object:
@@ -117,17 +126,14 @@ def errand_apart(url: str) -> object:
 @step(retry=PASSING, timeout=HURRY_SECONDS)
 async def hurried(url: str) -> object:
     """Has a timeout."""
-    fate = await ask(url)
-    if fate["fate"] == "timeout":
-        await asyncio.sleep(ASK_SECONDS)
-    return meet(fate)
+    return meet(await unhurried(ask(url), is_to_hang))
 
 
-@step(retry=PASSING, timeout=HURRY_SECONDS, isolation="process")
+@step(retry=PASSING, timeout=HURRY_SECONDS_APART, isolation="process")
 def hurried_apart(url: str) -> object:
     """The same in a process of its own, which is killed then."""
     fate = ask_blocking(url)
-    if fate["fate"] == "timeout":
+    if is_to_hang(fate):
         time.sleep(ASK_SECONDS)
     return meet(fate)
 
@@ -135,9 +141,7 @@ def hurried_apart(url: str) -> object:
 @step(retry=STRICT, timeout=HURRY_SECONDS)
 async def strict(url: str) -> object:
     """Tries again after few errors, and not after a timeout."""
-    fate = await ask(url)
-    if fate["fate"] == "timeout":
-        await asyncio.sleep(ASK_SECONDS)
+    fate = await unhurried(ask(url), is_to_hang)
     if fate["fate"] == "uncalled":
         raise Uncalled("not to be tried again")
     return meet(fate)
