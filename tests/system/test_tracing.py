@@ -42,6 +42,8 @@ def test_spans_of_all_processes_of_an_execution_make_one_tree_also_over_a_kill(
         (stage.gates / "began").unlink()
         os.kill(worker.shard, signal.SIGKILL)
         stage.eventually((stage.gates / "began").exists, "it is at work again")
+        # It is in a process of its own now, which is not waited for long when its work is done.
+        stage.eventually(lambda: len(collector.named("while held")) == 2, "its span is exported")
         stage.open("open")
         assert client.result("x", timeout=HANG_SECONDS) == "done"
         token = client.describe("x")["steps"][3]["token"]

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,16 @@ class Prometheus:
 
         self._eventually(all_newer, "Prometheus has scraped all targets again")
 
+    def wait_for_rules(self) -> None:
+        """Until each rule was evaluated once more, which reads what is stored by now."""
+        now = time.time()
+
+        def all_newer() -> bool:
+            rules = self.rules()
+            return bool(rules) and all(evaluated_at(rule) > now for rule in rules)
+
+        self._eventually(all_newer, "Prometheus has evaluated all rules again")
+
     def wait_until(self, promql: str, value: float) -> None:
         """Until a query that has one answer has this one, as levels that are counted every few seconds will."""
         self._eventually(lambda: self.query(promql).get(frozenset()) == value, f"{promql} is {value:g}")
@@ -200,6 +211,11 @@ class Prometheus:
             raise AssertionError(f"{parameters}: {error.read().decode()}") from error
         assert data["status"] == "success", data
         return data["data"]
+
+
+def evaluated_at(rule: dict[str, Any]) -> float:
+    """When a rule was evaluated last, seconds since the epoch."""
+    return datetime.fromisoformat(rule["lastEvaluation"]).timestamp()
 
 
 def address_of(worker: WorkerProcess) -> str:
