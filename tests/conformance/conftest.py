@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib.resources
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from system.support.cluster import Cluster
+from system.support.programs import Program, wait
 
 from stepwell.store.catalog import Catalog
 from stepwell.store.cluster import StoreClient
@@ -79,25 +79,20 @@ def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], redis.Redis]
             return
         socket = f"{folder}/s"
         settings = {"port": "0", "unixsocket": socket, "dir": folder, "save": "", "appendonly": "no", "daemonize": "no"}
-        process = subprocess.Popen(
+        program = Program(
             [_binary(request.param), *(word for name, value in settings.items() for word in (f"--{name}", value))],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            Path(folder) / "log",
         )
-        assert process.stdout is not None
+
+        def made() -> redis.Redis:
+            return redis.Redis(unix_socket_path=socket, retry=Retry(NoBackoff(), 0), socket_timeout=5)
+
         try:
-            said = []
-            for line in process.stdout:
-                said.append(line)
-                if b"eady to accept connections" in line:
-                    break
-            else:
-                pytest.fail(f"{request.param} did not start: {b''.join(said).decode(errors='replace')}")
-            yield lambda: redis.Redis(unix_socket_path=socket, retry=Retry(NoBackoff(), 0), socket_timeout=5)
+            with made() as client:
+                wait(client.ping, f"{request.param} answers", program)
+            yield made
         finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
+            program.kill()
 
 
 class WholeCluster(StoreClient):
