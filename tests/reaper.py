@@ -20,7 +20,7 @@ from typing import NoReturn
 
 LEFT_RUNNING = 99
 # A server that is being stopped, or a process whose pipe has just closed, needs a moment.
-GRACE_SECONDS = float(os.environ.get("REAPER_GRACE_SECONDS", "5"))
+GRACE_SECONDS = float(os.environ.get("REAPER_GRACE_SECONDS", "30"))
 _PR_SET_CHILD_SUBREAPER = 36
 
 
