@@ -1,4 +1,4 @@
-"""A namespace full of executions that have ended, written as their owners would have written them, only faster.
+"""A namespace full of executions, those that have ended, written as their owners would have written them, only faster.
 
 The rows come from checkpoints by the product's own rules, and the script that restores rows writes them and their
 lists.
@@ -7,7 +7,7 @@ lists.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,13 +20,13 @@ from stepwell.core.records import Attempt, Fact, FailedStep, Failure, Meta, Term
 from stepwell.core.row import fields_of
 from stepwell.core.status import COMPLETED, ERROR
 from stepwell.core.token import step_token, token_seed
-from stepwell.core.transitions import place_of
+from stepwell.core.transitions import dues, place_of, score_of
 from stepwell.store.flight import pack
 from stepwell.store.keys import Keys
-from stepwell.store.requests import DROP, Command, Restore
+from stepwell.store.requests import Command, Restore
 from stepwell.store.scripts import Scripts
 
-__all__ = ["CUSTOMERS", "EVERY_MS", "FIRST_MS", "Finished", "fill", "finished"]
+__all__ = ["CUSTOMERS", "EVERY_MS", "FIRST_MS", "SECRET", "Finished", "checkpoint", "fill", "finished", "mixed"]
 
 FIRST_MS: Final = 1_764_000_000_000
 EVERY_MS: Final = 50
@@ -69,9 +69,15 @@ class Finished:
 
 def finished(count: int) -> Iterator[Finished]:
     """So many, the first ones first; flows, plans and errors are mixed, each time in the same way."""
-    drawn = (_spread(FLOWS, 7), _spread(PLANS, 11), _spread(ENDS, 17))
-    for number, flow, plan, error in zip(range(count), *map(itertools.cycle, drawn), strict=False):
+    for number, flow, plan, error in zip(range(count), *mixed(ENDS), strict=False):
         yield Finished(number, flow, plan, error)
+
+
+def mixed(errors: dict[str, int]) -> tuple[Iterator[str], Iterator[str], Iterator[str]]:
+    """Flows, plans and these errors, without end; each is drawn as often as it is to be among a thousand."""
+    drawn = _spread(FLOWS, 7), _spread(PLANS, 11), _spread(errors, 17)
+    flows, plans, ends = map(itertools.cycle, drawn)
+    return flows, plans, ends
 
 
 def _spread(shares: dict[str, int], step: int) -> list[str]:
@@ -109,28 +115,28 @@ def checkpoint(of: Finished) -> Checkpoint:
     )
 
 
-def restoring(keys: Keys, of: Finished) -> Restore:
+def restoring(keys: Keys, cp: Checkpoint) -> Restore:
     """What writes its row and its lists."""
-    cp = checkpoint(of)
+    due, backoff = dues(cp)
     return Restore(
-        partition=keys.partition_of(of.execution_id),
-        execution_id=of.execution_id,
+        partition=keys.partition_of(cp.execution_id),
+        execution_id=cp.execution_id,
         lease=LEASE,
         rev=cp.rev,
         commit_id="filled",
-        now_ms=of.ended_at,
+        now_ms=cp.ended_at or cp.meta.created_at,
         status=cp.status,
-        live=DROP,
+        live=score_of(due),
         fields=fields_of(cp),
-        flow=of.flow,
+        flow=cp.meta.flow,
         place=place_of(cp),
-        backoff=DROP,
+        backoff=score_of(backoff),
         attributes=cp.meta.attributes,
     )
 
 
-def fill(url: str, keys: Keys, count: int) -> Iterator[int]:
-    """Write so many; tells now and then how many there are.
+def fill(url: str, keys: Keys, checkpoints: Iterable[Checkpoint]) -> Iterator[int]:
+    """Write them; tells now and then how many there are.
 
     Raises RuntimeError where the server refuses one.
     """
@@ -140,7 +146,7 @@ def fill(url: str, keys: Keys, count: int) -> Iterator[int]:
         setup += [["HSET", keys.meta, "format", "1", "partitions", str(keys.partitions)], *scripts.load_commands()]
         wire.batch(pack(setup), len(setup))
         written = 0
-        several = finished(count)
+        several = iter(checkpoints)
         while batch := [restoring(keys, each).args(keys, scripts) for each in itertools.islice(several, BATCH)]:
             for reply in wire.batch(pack(batch), len(batch)):
                 if not isinstance(reply, int):
