@@ -192,7 +192,7 @@ class Intake:
                 return ""
             except InvalidInput as error:
                 problem = str(error)
-            own = {"parameters": dict(flow.input.parameters)}
+            own = flow.input.offer()
         others = [flows[start.flow] for flows in served() if start.flow in flows and flows[start.flow] != own]
         elsewhere = misfits(start, others)
         return "" if others and not elsewhere else problem or elsewhere

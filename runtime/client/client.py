@@ -96,8 +96,8 @@ class Client:
             ExecutionExists: the id is taken by an execution of another flow or input.
             UnknownFlow: workers live, but none of them knows the flow.
             InvalidInput: the input does not fit the flow's parameters: by names and types where the function was given,
-                by the names that workers publish where its name was. A value of another type is noticed when the
-                execution begins then, which ends in `error` for it.
+                by what workers publish of them where its name was: names, and kinds of JSON values. What is wrong
+                within a value is noticed when the execution begins then, which ends in `error` for it.
             InvalidName: the id, or the name of the flow or of an attribute, has odd characters.
             UsageError: an attribute is none.
         """

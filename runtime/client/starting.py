@@ -16,6 +16,7 @@ from stepwell.core.errors import ExecutionExists, InvalidInput, UnknownFlow, Usa
 from stepwell.core.names import check_execution_id, check_name
 from stepwell.core.records import Meta, decode_meta, encode
 from stepwell.flow.definitions import Flow, FlowLike
+from stepwell.flow.published import unfit
 from stepwell.flow.signature import encode_input, misfit
 from stepwell.flow.tracing import parent_of_start
 from stepwell.store import queries
@@ -161,9 +162,13 @@ def misfits(wanted: Start, offers: Sequence[object]) -> str:
 def _misfit(flow: str, offer: object, given: object) -> str:
     """Why the input does not fit the parameters that a worker published; empty if it does, or if it did not say."""
     found = offer.get("parameters") if isinstance(offer, dict) else None
-    if not isinstance(found, dict):
+    if not isinstance(offer, dict) or not isinstance(found, dict):
         return ""
-    return misfit(flow, {str(name): required is True for name, required in found.items()}, given)
+    problem = misfit(flow, {str(name): required is True for name, required in found.items()}, given)
+    types = offer.get("types")
+    if problem or not isinstance(types, dict) or not isinstance(given, dict):
+        return problem
+    return unfit(flow, types, given)
 
 
 def _unknown(flow: str, known: Sequence[str]) -> UnknownFlow:

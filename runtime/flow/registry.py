@@ -81,9 +81,9 @@ class Registry:
         """All steps that stand beside the flows."""
         return list(self._steps.values())
 
-    def describe(self) -> dict[str, dict[str, dict[str, bool]]]:
-        """Names and parameters (name -> required) of the flows, as workers publish them."""
-        return {name: {"parameters": dict(flow.input.parameters)} for name, flow in sorted(self._flows.items())}
+    def describe(self) -> dict[str, dict[str, object]]:
+        """The flows by name, each with what `InputModel.offer` says, as workers publish them."""
+        return {name: flow.input.offer() for name, flow in sorted(self._flows.items())}
 
     def __iter__(self) -> Iterator[FlowLike]:
         return iter(self._flows.values())

@@ -11,6 +11,7 @@ import msgspec.inspect
 
 from stepwell.core import codec
 from stepwell.core.errors import DefinitionError, InvalidInput, PayloadError
+from stepwell.flow.published import kinds_of
 
 _INERT_FACTORIES = (msgspec.NODEFAULT, list, dict, set, frozenset, tuple)
 
@@ -38,7 +39,8 @@ def _resolvable_hints(fn: Callable[..., Any]) -> dict[str, Any]:
 class InputModel:
     """The input of a flow: a JSON object of its keyword arguments.
 
-    `parameters` maps each name to whether it is required, in order.
+    `parameters` maps each name to whether it is required, in order. `types` says, once the annotations were looked at,
+    which kinds of JSON values those take whose types tell it without code of their own.
     """
 
     def __init__(self, flow_name: str, fn: Callable[..., Any]) -> None:
@@ -47,6 +49,7 @@ class InputModel:
         self._decoder: Any = None
         self._inert: bool | None = None
         self.parameters: dict[str, bool] = {}
+        self.types: dict[str, tuple[str, ...]] = {}
         for name, parameter in inspect.signature(fn).parameters.items():
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise DefinitionError(
@@ -136,7 +139,13 @@ class InputModel:
                 self._decoder = codec.decoder(model)
             except TypeError as error:
                 raise DefinitionError(f"flow {self._flow}: its parameters can't be stored as JSON: {error}") from error
+            found = {name: kinds_of(hints[name]) for name in self.parameters if name in hints}
+            self.types = {name: kinds for name, kinds in found.items() if kinds}
         return self._decoder
+
+    def offer(self) -> dict[str, object]:
+        """What a worker says of it: whoever starts the flow by its name has nothing else to go by."""
+        return {"parameters": dict(self.parameters), "types": {name: list(of) for name, of in self.types.items()}}
 
 
 def _runs_code(annotation: object) -> bool:

@@ -275,16 +275,20 @@ def test_a_flow_that_nobody_knows_yet_is_parked_until_somebody_does(make_world: 
 def test_an_input_that_another_worker_takes_is_no_misfit(make_world: MakeWorld) -> None:
     world = make_world(echo)
     world.shard(ingress=True)
-    offers = {"echo": {"parameters": {"word": True, "colour": False}}, "far": {"parameters": {"x": True}}}
+    offers = {
+        "echo": {"parameters": {"word": True, "colour": False}},
+        "far": {"parameters": {"x": True}, "types": {"x": ["int"]}},
+    }
     world.offers.append({"flows": offers})
     add(world, type="start", flow="echo", id="deploy", input={"word": "a", "colour": "red"})
     add(world, type="start", flow="echo", id="neither", input={"word": "a", "size": 1})
     add(world, type="start", flow="far", id="fits", input={"x": 1})
     add(world, type="start", flow="far", id="lacks", input={})
+    add(world, type="start", flow="far", id="words", input={"x": "1"})
     world.run(lambda: left(world) == (0, 0))
-    made = [world.status(each) != "" for each in ("deploy", "neither", "fits", "lacks")]
-    assert made == [True, False, True, False]
-    assert [letter["kind"] for letter in world.dead_letters()] == ["input", "input"]
+    made = [world.status(each) != "" for each in ("deploy", "neither", "fits", "lacks", "words")]
+    assert made == [True, False, True, False, False]
+    assert [letter["kind"] for letter in world.dead_letters()] == ["input"] * 3
 
 
 # What breaks.

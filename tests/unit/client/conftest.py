@@ -17,6 +17,8 @@ from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move, Peek
 from stepwell.client.talk import Talk
 from stepwell.core import records
 from stepwell.core.errors import StoreError
+from stepwell.flow.definitions import FlowLike
+from stepwell.flow.registry import Registry
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link, LinkDown
 from stepwell.store.scripts import Scripts
@@ -169,6 +171,12 @@ class World:
         outcome = records.encode(records.Outcome(applied, status, reason))
         self.redis.hset(self.keys.cmd(partition, command_id), mapping={"outcome": outcome, "at": 1})
         self.publish(self.keys.command_done(partition, command_id))
+
+    def offer(self, worker_id: str, flow: FlowLike) -> None:
+        """A heartbeat of a worker that has this flow."""
+        seconds, _ = self.redis.time()
+        beat = {"at": seconds * 1000, "flows": Registry(flow).describe()}
+        self.redis.hset(self.keys.workers, worker_id, msgspec.json.encode(beat))
 
     def worker(self, worker_id: str = "w1", age_ms: int = 0, **flows: dict[str, bool]) -> None:
         """A heartbeat that knows these flows: name -> parameter -> whether it is required."""

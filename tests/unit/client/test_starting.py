@@ -229,6 +229,23 @@ def test_in_a_rolling_deploy_one_worker_that_takes_the_input_is_enough(world):
         checked(world, "checkout", m=1)
 
 
+def test_values_of_a_kind_that_no_worker_takes_are_refused_by_name(world):
+    @flow
+    async def sized(n: int, note: str | None = None, lines: list[int] | None = None) -> None: ...
+
+    world.offer("w1", sized)
+    fault = r"the input of flow sized does not fit its parameters: Expected `int`, got `str` - at `\$\.n`"
+    with pytest.raises(InvalidInput, match=fault):
+        checked(world, "sized", n="x")
+    with pytest.raises(InvalidInput, match=fault):
+        sized.input.encode({"n": "x"})
+    with pytest.raises(InvalidInput, match=r"Expected `array \| null`, got `object` - at `\$\.lines`"):
+        checked(world, "sized", n=1, lines={})
+    assert checked(world, "sized", n=1, note=None, lines=["what is in it only its code knows"])
+    world.worker("older", sized={"n": True})
+    assert checked(world, "sized", n="x"), "who does not say it may take it"
+
+
 def test_a_flow_at_hand_knows_its_own_parameters_better_than_the_workers(world):
     world.worker("old", checkout={"m": True})
     assert world.run(world.talk.start(checkout, {"n": 1}, None, unchecked=False))
