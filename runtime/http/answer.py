@@ -81,7 +81,8 @@ def problem(what: str, answer: Response, accept: Collection[int], clock: Clock |
     status = answer.status
     if 200 <= status < 300 or status in accept:
         return None
-    message = f"{what} answered {status}{_phrase(status)}{_excerpt(answer)}"
+    # What happened comes first: where there is little room, the end is cut.
+    message = f"{status}{_phrase(status)} from {what}{_excerpt(answer)}"
     if status in RETRYABLE or status >= 500:
         seconds = _retry_after(answer.headers, clock)
         if seconds is None:

@@ -140,7 +140,7 @@ async def _exchange(
                 good = answer.is_success or answer.status_code in accept
                 return answer, *await _read(answer, max_bytes if good else ERROR_BODY_BYTES)
     except (TimeoutError, httpx.TimeoutException) as error:
-        raise HttpError(f"{what} was not answered within {timeout:g} s") from error
+        raise HttpError(f"no answer within {timeout:g} s from {what}") from error
     except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
         # Its own message would show the header, which may be a credential.
         raise HttpRefused(f"{what} can't be sent: a header, the method or the URL is not allowed in HTTP") from None
@@ -148,7 +148,7 @@ async def _exchange(
         raise HttpRefused(f"{what} was redirected more than 20 times") from error
     except httpx.RequestError as error:
         reason = message_of(error, 300) or "the connection broke"
-        raise HttpError(f"{what} got no answer: {type(error).__name__}: {reason}") from error
+        raise HttpError(f"no answer from {what}: {type(error).__name__}: {reason}") from error
 
 
 def _build(

@@ -128,7 +128,7 @@ def test_requests_share_a_kept_connection_that_ends_with_the_loop(receiver: Rece
     async def run() -> None:
         for _ in range(5):
             assert (await send("POST", receiver.url + "/ok", json={})).json() == {"ok": True}
-        with pytest.raises(HttpError, match="answered 503 Service Unavailable: busy"):
+        with pytest.raises(HttpError, match="503 Service Unavailable from GET [^ ]+: busy"):
             await send("GET", receiver.url + "/busy")
         assert (await send("GET", receiver.url + "/packed")).text == "unpacked"
 
@@ -148,19 +148,19 @@ def test_a_kept_connection_that_the_server_closed_is_replaced(receiver: Receiver
 
 @pytest.mark.parametrize("path", ["reset_once", "cut", "garbage"])
 def test_a_broken_answer_is_worth_another_try(receiver: Receiver, path: str) -> None:
-    with pytest.raises(HttpError, match=r"got no answer: \w+Error") as caught:
+    with pytest.raises(HttpError, match=r"no answer from POST [^ ]+: \w+Error") as caught:
         asyncio.run(send("POST", f"{receiver.url}/{path}"))
     assert not isinstance(caught.value, HttpRefused)
     assert len(receiver.keys) == 1  # one call is one request: nothing repeats it behind our back
 
 
 def test_an_answer_that_trickles_in_ends_at_the_limit(receiver: Receiver) -> None:
-    with pytest.raises(HttpError, match=r"not answered within 0\.5 s"):
+    with pytest.raises(HttpError, match=r"no answer within 0\.5 s from "):
         asyncio.run(send("GET", receiver.url + "/trickle", timeout=0.5))
 
 
 def test_nobody_listening_is_worth_another_try() -> None:
-    with pytest.raises(HttpError, match="got no answer: ConnectError"):
+    with pytest.raises(HttpError, match="no answer from GET [^ ]+: ConnectError"):
         asyncio.run(send("GET", f"http://user:pw1@127.0.0.1:{free_port()}/?token=pw2"))
 
 
