@@ -37,7 +37,7 @@ def _bad(seen: Overview) -> list[str]:
     working = any(each.state != "silent" for each in seen.shards)
     waiting = sum(counted.count for status, counted in seen.executions.items() if status not in TERMINAL)
     if not working and waiting:
-        found.append(f"{NO_WORKER} ({waiting} {_executions(waiting)})")
+        found.append(f"{_nobody(seen)} ({waiting} {_executions(waiting)})")
     if seen.guarantee.get("kept") == "no":
         found.append("a promise can't be kept; `stepwell doctor` says which")
     if seen.unread:
@@ -47,6 +47,13 @@ def _bad(seen: Overview) -> list[str]:
     if working and free > 0:
         found.append(f"{free} of {seen.partitions.total} partitions have no owner")
     return found
+
+
+def _nobody(seen: Overview) -> str:
+    """Shards that Redis takes no writes of look as dead from here: it is full, or has become read-only, say."""
+    if not seen.shards:
+        return NO_WORKER
+    return "no worker runs (`stepwell run FILE`), or Redis takes no writes: `stepwell doctor`"
 
 
 def _silent(shards: Sequence[ShardState]) -> list[str]:

@@ -144,6 +144,15 @@ def test_without_a_worker_it_is_said_what_waits() -> None:
     ]
 
 
+def test_where_all_shards_are_silent_it_is_not_said_that_none_runs() -> None:
+    """A full server takes no sign of life of shards that live."""
+    first = said(counts={"running": 26}, members={"w/0": member(ago=11_000), "w/1": member(ago=11_000)})[0]
+    assert first == (
+        "bad",
+        "no worker runs (`stepwell run FILE`), or Redis takes no writes: `stepwell doctor` (26 executions)",
+    )
+
+
 def test_many_silent_shards_are_one_line() -> None:
     members = {f"w{n}/0": member(ago=14_000 + n * 1000) for n in range(30)}
     found = said(**working(members={"w/0": member(), **members}))
