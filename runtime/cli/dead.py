@@ -102,7 +102,7 @@ def listing(
         return
     rows = [["ID", "AT", "KIND", "REASON", "WHAT"]]
     rows += [[e["id"], _at(e["at"]), e["kind"], e["reason"], cut(compact(e["fields"]), WHAT_MAX)] for e in found]
-    own.answer_lines(columns(rows, own.text_width))
+    own.answer_lines(columns(rows, own.text_width, ("WHAT", "AT")))
     if len(found) == limit:
         own.remark(f"the newest {limit}; --limit shows more")
 

@@ -25,6 +25,8 @@ GOOD, BAD, BUSY, DIM = "green", "red", "yellow", "bright_black"
 NOTICES_MAX: Final = 4
 """Lines of notices where the screen is low; the rest is counted."""
 LOW: Final = 30
+NAME_WHOLE: Final = 20
+"""Names of shards up to that length are shown whole on any screen."""
 MINUTE_MS: Final = 60_000
 
 
@@ -104,7 +106,7 @@ def _counts(seen: Overview, width: int) -> list[Text]:
         work += [("failures ", DIM), (f"{_number(rate.failures)}/s  ", "")]
     work += [("inbox ", DIM), (f"{backlog:,}{age}  ", "" if backlog else DIM)]
     work += [("ingress ", DIM), (f"{seen.inbox.ingress:,}", "" if seen.inbox.ingress else DIM)]
-    return [*(_fitting(each, width) for each in pieces), _line(*work), _line(*_guarantee(seen))]
+    return [*(_fitting(each, width) for each in pieces), _line(*work), _guarantee(seen, width)]
 
 
 def _fitting(pieces: Sequence[list[Cell]], width: int) -> Text:
@@ -116,7 +118,8 @@ def _fitting(pieces: Sequence[list[Cell]], width: int) -> Text:
     return _line(*itertools.chain(*(some or pieces)))
 
 
-def _guarantee(seen: Overview) -> list[Cell]:
+def _guarantee(seen: Overview, width: int) -> Text:
+    """A server of which the name has no room goes: half a version would be a wrong one."""
     labels = seen.guarantee
     promise = f"{seen.durability}, AOF {labels['aof']}" if labels.get("aof") else seen.durability
     found: list[Cell] = [("guarantee ", DIM), (harmless(promise), "")]
@@ -128,7 +131,9 @@ def _guarantee(seen: Overview) -> list[Cell]:
     found.append((f"{seen.partitions.held}/{seen.partitions.total}", "" if whole else BAD))
     found += [(" partitions  ", DIM), ("dead letters ", DIM)]
     found += [(f"{seen.dead_letters:,}  ", BUSY if seen.dead_letters else DIM)]
-    return [*found, (harmless(labels.get("server", "")), DIM)]
+    server = harmless(labels.get("server", ""))
+    whole_line = _line(*found, (server, DIM))
+    return whole_line if len(whole_line) <= width else _line(*found)
 
 
 def _said(seen: Overview, of: Frame) -> list[Text]:
@@ -272,8 +277,10 @@ def _slowest(seen: Overview) -> _Section:
 
 
 def _shards(seen: Overview, of: Frame) -> _Section:
+    # A name's end tells the shards of one worker apart, and of usual names there is room for all of it.
+    longest = max((len(each.name) for each in seen.shards), default=0)
     columns = [
-        Column("", 3),
+        Column("", 3 if longest > NAME_WHOLE else 0, place=True),
         Column("state"),
         Column("partitions", right=True),
         Column("in memory", right=True, spare=True),

@@ -148,7 +148,7 @@ def _table(found: Page, attributes: Sequence[str], width: int) -> list[Line]:
         changed = _ago(found.at, each["updated_at"])
         values = _values(each["attributes"], attributes)
         rows.append([each["id"], each["status"], utc(each["created_at"]), changed, *error, *values, each["flow"]])
-    return columns(rows, width)
+    return columns(rows, width, ("CREATED",))
 
 
 def _backoffs(found: Page, attributes: Sequence[str], width: int) -> list[Line]:

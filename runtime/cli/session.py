@@ -45,6 +45,8 @@ Line = Sequence[tuple[str, str]]
 
 NAMESPACE: Final = "stepwell"
 PIPED_WIDTH: Final = 100
+LAST_LEAST: Final = 12
+"""So many characters a table's last column keeps, however narrow the screen is."""
 STYLES: Final[dict[str, str | None]] = {
     "": None,
     "good": "green",
@@ -135,17 +137,24 @@ def plain(line: Line) -> str:
     return "".join(text for text, _ in line).rstrip()
 
 
-def columns(rows: Sequence[Sequence[str]], width: int) -> list[Line]:
-    """A table whose first row is its heading; the last column is cut where a line would be wider than `width`."""
+def columns(rows: Sequence[Sequence[str]], width: int, spare: Sequence[str] = ()) -> list[Line]:
+    """A table whose first row is its heading. Where a line would be wider than `width`, columns with these headings are
+    left out, one after the other, and the last column is cut."""
     if not rows:
         return []
     shown = [[escaped(cell) for cell in row] for row in rows]
-    widths = [max(len(row[place]) for row in shown) for place in range(len(rows[0]))]
-    left = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    for title in ["", *spare]:
+        if title in shown[0]:
+            place = shown[0].index(title)
+            shown = [[*row[:place], *row[place + 1 :]] for row in shown]
+        widths = [max(len(row[place]) for row in shown) for place in range(len(shown[0]))]
+        left = sum(widths[:-1]) + 2 * (len(widths) - 1)
+        if left + min(LAST_LEAST, widths[-1]) <= width:
+            break
     lines: list[Line] = []
     for number, row in enumerate(shown):
         cells = [cell.ljust(size) for cell, size in zip(row[:-1], widths[:-1], strict=True)]
-        last = cut(row[-1], max(12, width - left))
+        last = cut(row[-1], max(LAST_LEAST, width - left))
         lines.append([("  ".join([*cells, last]).rstrip(), "dim" if number == 0 else "")])
     return lines
 

@@ -143,6 +143,24 @@ def test_countdowns_run_on_between_readings() -> None:
     assert "6.8 s late" in text(seen, now=NOW + 15_000)
 
 
+@pytest.mark.parametrize(("name", "width"), [("vm-de99e8cb", 80), ("stepwell-worker-7d9f8b6c5d-abcde", 80), ("w", 60)])
+def test_shards_of_one_worker_are_told_apart_on_a_narrow_screen(name: str, width: int) -> None:
+    shards = tuple(
+        shard(f"{name}/{n}", running=72, queued=14, limit=1036, host="vm", pid=32_010)
+        for n in range(2)
+    )
+    shown = [line.split()[0] for line in lines(busy(shards=shards), width=width, height=None) if " 72/1036 " in line]
+    assert len(set(shown)) == 2
+    assert [each[-2:] for each in shown] == ["/0", "/1"]
+
+
+def test_no_half_of_a_server_s_version_is_shown() -> None:
+    seen = busy(guarantee={"server": "Redis 7.0.15", "kept": "yes", "aof": "everysec"})
+    shown = {width: next(x for x in lines(seen, width=width) if x.startswith("guarantee")) for width in (80, 100)}
+    assert shown[100].endswith("Redis 7.0.15")
+    assert shown[80].endswith("dead letters 12")
+
+
 def test_an_empty_namespace_is_clear() -> None:
     page = text(overview(), height=None)
     assert "BACKING OFF  nothing waits for another attempt" in page

@@ -132,6 +132,20 @@ def test_a_table_cuts_its_last_column_only() -> None:
     assert columns([], 30) == []
 
 
+def test_on_a_narrow_screen_a_table_leaves_out_what_it_can_spare() -> None:
+    rows = [["ID", "AT", "REASON", "WHAT"], ["a-long-id", "2026-01-02T03:04:05", "no such execution", "{}" * 9]]
+
+    def heading(width: int) -> list[str]:
+        shown = [plain(line) for line in columns(rows, width, ("WHAT", "AT"))]
+        assert all(len(line) <= width for line in shown)
+        return shown[0].split()
+
+    assert heading(80) == ["ID", "AT", "REASON", "WHAT"]
+    assert heading(60) == ["ID", "AT", "REASON"]
+    assert heading(40) == ["ID", "REASON"]
+    assert heading(23) == ["ID", "REASON"]
+
+
 def test_columns_are_as_wide_as_what_is_shown_and_texts_look_as_in_the_live_view() -> None:
     odd = "a\u200b\n\xad\u3000\ue000\U000e0001é日"
     rows = [["ID", "FLOW", "STATUS"], [odd, "f\x1b", "ok"], ["b", "f", "ok"]]
