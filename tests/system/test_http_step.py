@@ -128,7 +128,7 @@ def test_requests_share_a_kept_connection_that_ends_with_the_loop(receiver: Rece
     async def run() -> None:
         for _ in range(5):
             assert (await send("POST", receiver.url + "/ok", json={})).json() == {"ok": True}
-        with pytest.raises(HttpError, match="503 Service Unavailable from GET [^ ]+: busy"):
+        with pytest.raises(HttpError, match=r"503 Service Unavailable from GET [^ ]+: busy"):
             await send("GET", receiver.url + "/busy")
         assert (await send("GET", receiver.url + "/packed")).text == "unpacked"
 
@@ -160,7 +160,7 @@ def test_an_answer_that_trickles_in_ends_at_the_limit(receiver: Receiver) -> Non
 
 
 def test_nobody_listening_is_worth_another_try() -> None:
-    with pytest.raises(HttpError, match="no answer from GET [^ ]+: ConnectError"):
+    with pytest.raises(HttpError, match=r"no answer from GET [^ ]+: ConnectError"):
         asyncio.run(send("GET", f"http://user:pw1@127.0.0.1:{free_port()}/?token=pw2"))
 
 

@@ -264,7 +264,7 @@ def test_a_refused_request_ends_its_step_at_once(receiver: Any) -> None:
     async def pay() -> None:
         await stepwell.http.request("POST", URL)
 
-    with pytest.raises(ExecutionFailed, match="402 Payment Required from POST [^ ]+: no money"):
+    with pytest.raises(ExecutionFailed, match=r"402 Payment Required from POST [^ ]+: no money"):
         run_local(pay)
     assert len(receiver.requests) == 1
 
