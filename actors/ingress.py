@@ -123,8 +123,11 @@ class Ingress:
         if now >= self._tidy_due:
             self._tidy_due = now + TIDY_SECONDS
             self._take(self._store.adopt())
-            for consumer in self._store.idlers(FORGET_IDLE_MS):
-                if self._store.forget(consumer):
+            idlers = self._store.idlers(FORGET_IDLE_MS)
+            # To servers before 7.2 who waits for an entry in vain is idle, too.
+            living = self._intake.living() if idlers else ()
+            for consumer in idlers:
+                if consumer not in living and self._store.forget(consumer):
                     told = "consumer %s of the ingress is gone and forgotten"
                     say(logger, "ConsumerForgotten", told, consumer, detail=consumer)
 

@@ -100,6 +100,10 @@ class Intake:
             self._since.pop(entry_id, None)
         return batch.finished + batch.left
 
+    def living(self) -> set[object]:
+        """The shards that live, by name, as their consumers are called."""
+        return {beat.get("id") for beat in self._workers()}
+
     def _read(self, batch: _Batch, entry: IngressEntry) -> None:
         if not entry.fields:
             batch.done.append(entry.entry_id)  # removed before we came to it

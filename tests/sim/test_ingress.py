@@ -382,6 +382,29 @@ def test_whatever_a_dying_shard_has_begun_another_ends_and_cleans_up(make_world:
         assert consumers(world) == [f"w{other.name}/0"], "the dead one's is gone"
 
 
+def test_the_consumer_of_a_living_shard_is_not_forgotten_however_long_nothing_comes(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers before 7.2 count only what a consumer gets."""
+    world = make_world(echo)
+    here, there = world.shard(ingress=True), world.shard(ingress=True)
+    world.run_for(1)
+    both = consumers(world)
+    assert both == sorted([f"w{here.name}/0", f"w{there.name}/0"])
+    for shard in (here, there):
+        others = [each for each in both if each != f"w{shard.name}/0"]
+        monkeypatch.setattr(store_of(shard), "idlers", lambda _, others=others: others)
+    world.offers += [{"id": each} for each in both]
+    forgotten: list[str] = []
+    for shard in (here, there):
+        monkeypatch.setattr(store_of(shard), "forget", lambda each: bool(forgotten.append(each)))
+    world.run_for(FORGET_IDLE_MS / 1000 + 70)
+    assert forgotten == []
+    world.offers.clear()
+    world.run_for(FORGET_IDLE_MS / 1000 + 70)
+    assert set(forgotten) == set(both), "who gives no sign of life is"
+
+
 def test_a_server_that_is_full_delays_and_loses_nothing(make_world: MakeWorld) -> None:
     world = make_world(echo)
     full = redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")

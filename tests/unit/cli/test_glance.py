@@ -145,10 +145,7 @@ def test_countdowns_run_on_between_readings() -> None:
 
 @pytest.mark.parametrize(("name", "width"), [("vm-de99e8cb", 80), ("stepwell-worker-7d9f8b6c5d-abcde", 80), ("w", 60)])
 def test_shards_of_one_worker_are_told_apart_on_a_narrow_screen(name: str, width: int) -> None:
-    shards = tuple(
-        shard(f"{name}/{n}", running=72, queued=14, limit=1036, host="vm", pid=32_010)
-        for n in range(2)
-    )
+    shards = tuple(shard(f"{name}/{n}", running=72, queued=14, limit=1036, host="vm", pid=32_010) for n in range(2))
     shown = [line.split()[0] for line in lines(busy(shards=shards), width=width, height=None) if " 72/1036 " in line]
     assert len(set(shown)) == 2
     assert [each[-2:] for each in shown] == ["/0", "/1"]

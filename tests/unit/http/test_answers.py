@@ -143,7 +143,7 @@ def test_an_answer_that_does_not_come_in_time_is_worth_another_try(receiver: Rec
             await asyncio.sleep(0)
         assert not sending.done()
         passed = 30.1
-        with pytest.raises(HttpError, match="^no answer within 30 s from "):
+        with pytest.raises(HttpError, match=r"^no answer within 30 s from "):
             await sending
 
     asyncio.run(run())
