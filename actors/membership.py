@@ -110,7 +110,7 @@ class Membership:
         self._roster.saw(roll.members, roll.server_ms, self._monotonic())
         me = self._roster.get(self._me.name)
         if me is not None and me.incarnation != self._me.incarnation and not self._is_dead(me.host):
-            told = f"another living shard calls itself {self._me.name}: give each worker a name of its own"
+            told = f"another living shard calls itself {self._me.name}: give each worker a --worker-id of its own"
             self._warn("NameTaken", told)
         living = self._roster.living().items()
         formats = {each: it.format for each, it in living if it.state == ACTIVE and not self._is_orphan(it)}

@@ -176,5 +176,5 @@ def _unknown(flow: str, known: Sequence[str]) -> UnknownFlow:
     hint = f"did you mean {' or '.join(close)}?" if close else f"they know {', '.join(known[:20]) or 'no flow'}"
     return UnknownFlow(
         f"no living worker knows the flow {flow!r} ({hint}): run a worker that has it,"
-        " or start it unchecked to let it wait for one"
+        " or start it unchecked (--unchecked) to let it wait for one"
     )

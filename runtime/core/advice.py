@@ -45,7 +45,8 @@ def to_do(execution_id: str, status: str, error: Mapping[str, object] | None, fl
         return "start another execution: what was cancelled does not go on"
     if status == PARKED:
         if error["type"] == PARK_NOT_DEPLOYED:
-            return f"run a worker that has {f'the flow {flow}' if flow else 'its flow'}: it goes on then"
+            its = f"the flow {flow}" if flow else "its flow"
+            return f"run all workers with {its}: it goes on once the one in charge has it"
         return _PARKED.get(str(error["type"]), "mend the cause, then: {retry}").format(retry=retry)
     if error.get("compensated"):
         return "start another execution: the flow went on after that failure, so a retry of this one would be refused"

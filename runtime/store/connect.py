@@ -140,11 +140,13 @@ def _secrets(url: str) -> list[str]:
     return [form for secret in found if secret for form in (secret, unquote(secret))]
 
 
+# Not as a whole URL: in what is shown, PASSWORD there would be taken for one.
+_WANTS_PASSWORD = "wants a password: give it in the URL, as :PASSWORD@ before the host"
 # First match wins: (name or code of the error, kind, what to say). `{detail}` is the server's own sentence.
 _REFUSALS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("without any password configured", StoreUnreachable, "has no password set but the URL gives one: leave it out"),
-    ("NOAUTH", StoreUnreachable, "wants a password: give it in the URL, redis://:PASSWORD@HOST:PORT"),
-    ("Authentication required", StoreUnreachable, "wants a password: give it in the URL, redis://:PASSWORD@HOST:PORT"),
+    ("NOAUTH", StoreUnreachable, _WANTS_PASSWORD),
+    ("Authentication required", StoreUnreachable, _WANTS_PASSWORD),
     ("WRONGPASS", StoreUnreachable, "refused the user name or password: correct them in the URL"),
     ("NOPERM", StoreUnfit, "does not let this user do what is needed ({detail}): extend its rights with ACL SETUSER"),
     ("READONLY", StoreUnfit, "is a read-only replica: give the URL of its primary"),

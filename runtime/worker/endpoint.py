@@ -10,7 +10,7 @@ from stepwell.metrics.instruments import closed_series
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import tell_what_runs
-from stepwell.worker.control import SILENCE_SECONDS_MAX
+from stepwell.worker.control import NO_PARTITION, SILENCE_SECONDS_MAX
 from stepwell.worker.hosting import Hosted
 from stepwell.worker.shard import RunningShard
 
@@ -46,4 +46,4 @@ def _alive(shard: RunningShard) -> str:
 
 
 def _ready(shard: RunningShard) -> str:
-    return shard.watchdog.problem() if shard.ready else "no partition is owned (yet)"
+    return shard.watchdog.problem() if shard.ready else NO_PARTITION

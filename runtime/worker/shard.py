@@ -326,7 +326,7 @@ class RunningShard:
         self._leases.leave(hand_over=heirs)
         if heirs:
             running = self.runner.running
-            told = "others take over; up to %g s for %d running steps"
+            told = "others take over; up to %g s for what runs (steps: %d)"
             say(logger, "ShardDraining", told, grace, running, steps=running)
             self._hand_over(deadline, hurry)
         self._context.dispatcher.tell(Drain())
@@ -336,13 +336,13 @@ class RunningShard:
         self.runner.close_intake(idle.set)
         if self.runner.running and not heirs:
             running = self.runner.running
-            told = "nothing new starts; up to %g s for %d running steps"
+            told = "nothing new starts; up to %g s for what runs (steps: %d)"
             say(logger, "ShardDraining", told, grace, running, steps=running)
         while not idle.is_set() and not hurry.is_set() and self.clock.monotonic() < deadline:
             hurry.wait(0.02) if self.runner.running else idle.wait(0.02)
         left = self.runner.running
         if left:
-            told = "%d steps did not finish in time; they run again later, with the same keys"
+            told = "not all steps finished in time (left: %d); these run again later, with the same keys"
             say(logger, "StepsCutShort", told, left, steps=left)
         self._flush(hurry)
         return left

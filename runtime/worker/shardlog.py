@@ -50,7 +50,7 @@ class ShardLog:
                 told = "somebody else has changed a row: what memory has of it is dropped, it is read again"
                 self._say(event, told, {"execution": event.execution_id})
             case e.Fenced(lost=False):
-                told = "writes met no lease of ours, but the partition still is: they are sent again"
+                told = "writes met no lease of ours, but the partition is ours still: they are sent again"
                 self._say(event, told, {"partition": event.partition})
             case e.SweepFound():
                 told = (

@@ -136,4 +136,4 @@ def ready(slots: Sequence[Slot]) -> str:
     for name, pulse in pulses:
         if pulse.problem:
             return f"shard {name}: {pulse.problem}"
-    return "" if any(pulse.ready for _, pulse in pulses) else "no partition is owned (yet)"
+    return "" if any(pulse.ready for _, pulse in pulses) else c.NO_PARTITION

@@ -73,7 +73,7 @@ def test_an_attempt_cut_short_at_the_end_of_the_grace_time_is_not_billed(stage: 
         stage.ran("h1", path)
         worker.signal(signal.SIGTERM)
         ends_quietly(worker)
-        assert "1 steps did not finish in time" in worker.err
+        assert "not all steps finished in time (left: 1)" in worker.err
         assert f"execution=h1 flow={flow} step={path} path={path} attempt=1" in worker.err
         cut = client.describe("h1")
         assert cut["steps"][0]["attempts"] == []

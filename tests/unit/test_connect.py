@@ -175,7 +175,7 @@ def test_the_address_of_a_client_names_no_user(url: str, address: str) -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "says"),
     [
-        (rx.AuthenticationError("Authentication required."), StoreUnreachable, "wants a password"),
+        (rx.AuthenticationError("Authentication required."), StoreUnreachable, "as :PASSWORD@ before the host"),
         (
             rx.AuthenticationError("invalid username-password pair"),
             StoreUnreachable,

@@ -152,7 +152,7 @@ def test_who_waits_for_what_is_parked_is_told_what_to_do_first(run: Run) -> None
         0,
         "1\n",
         "execution A1 is parked (not deployed here: known: pay);"
-        " to do: run a worker that has the flow checkout: it goes on then\n",
+        " to do: run all workers with the flow checkout: it goes on once the one in charge has it\n",
     )
     assert run(client, "result", "A1", "--timeout", "5")[2] == "", "its timeout tells"
 

@@ -208,7 +208,7 @@ def test_a_compensated_failure_is_not_to_be_retried() -> None:
         ),
         ("crashed", "mend what the traceback shows, then: stepwell retry A1"),
         ("unreadable row", "repair its row in Redis, then: stepwell retry A1"),
-        ("not deployed here", "run a worker that has the flow checkout: it goes on then"),
+        ("not deployed here", "run all workers with the flow checkout: it goes on once the one in charge has it"),
     ],
 )
 def test_a_parked_execution_says_why_and_what_to_do(reason: str, advice: str) -> None:

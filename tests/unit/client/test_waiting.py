@@ -193,7 +193,7 @@ def test_a_timeout_says_that_nobody_works_whatever_is_waited_for(world, status):
     ("reason", "advice"),
     [
         ("code diverged", r"run code that fits the record .*, then: stepwell retry e1$"),
-        ("not deployed here", r"run a worker that has its flow: it goes on then$"),
+        ("not deployed here", r"run all workers with its flow: it goes on once the one in charge has it$"),
     ],
 )
 def test_a_timeout_says_why_an_execution_is_parked_and_what_to_do(world, reason, advice):

@@ -128,7 +128,8 @@ def test_who_is_parked_is_logged_with_what_to_do_about_it(caplog: pytest.LogCapt
     subscriber(events.ExecutionParked("order-7", "checkout", "not deployed here", "known: pay", 0))
     subscriber(events.ExecutionParked("order-7", "checkout", "crashed", "KeyError", 0))
     assert [record.getMessage() for record in caplog.records] == [
-        "execution parked: not deployed here; to do: run a worker that has the flow checkout: it goes on then",
+        "execution parked: not deployed here; to do: run all workers with the flow checkout:"
+        " it goes on once the one in charge has it",
         "execution parked: crashed; to do: mend what the traceback shows, then: stepwell retry order-7",
     ]
 

@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from stepwell.metrics.sheet import Sheet
+from stepwell.worker.control import NO_PARTITION
 from stepwell.worker.endpoint import serve
 from stepwell.worker.hosting import Hosted
 from stepwell.worker.telemetry import Telemetry
@@ -65,4 +66,4 @@ def test_a_shard_is_ready_when_it_owns_a_partition_and_nothing_holds_it_up(scene
     scene.problem = "the scheduler is held up"
     assert scene.ask("/readyz") == (503, "the scheduler is held up\n")
     scene.shard.ready = False
-    assert scene.ask("/readyz") == (503, "no partition is owned (yet)\n")
+    assert scene.ask("/readyz") == (503, f"{NO_PARTITION}\n")
