@@ -166,7 +166,7 @@ class _View:
     """Reads on a thread of its own, so that a server that does not answer holds up no key and no countdown."""
 
     def __init__(self, own: Session, console: Console, reader: _Reader, first: Overview) -> None:
-        self._own = own
+        self._ascii_only = own.ascii  # asked now: a live view puts something into stdout's place that does not know it
         self._console = console
         self._reader = reader
         self._news = _News(first, time.monotonic())
@@ -188,7 +188,7 @@ class _View:
         passed = time.monotonic() - news.at
         trouble = f"this is {passed:.0f} s old: {news.trouble}" if news.trouble else ""
         now = news.seen.at + int(passed * 1000)
-        of = Frame(size.width, size.height, now, self._reader.where, trouble, keys, self._own.ascii)
+        of = Frame(size.width, size.height, now, self._reader.where, trouble, keys, self._ascii_only)
         return frame(news.seen, of)
 
     def look(self) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 from unit.cli.test_glance import NOW, busy, overview
 
 from stepwell.cli import top
@@ -114,6 +118,18 @@ def test_a_large_namespace_is_read_less_often(monkeypatch: pytest.MonkeyPatch) -
     assert reader.pause == 1.0
     reader.read()
     assert reader.pause == top.REST_FACTOR * 4.0
+
+
+def test_a_screen_that_can_show_ascii_only_gets_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(screen, "ascii"))
+    reader: Any = top._Reader(FakeClient(busy()), "db" * 40, 1.0)  # type: ignore[arg-type]
+    console = Console(force_terminal=True, width=60, height=24)
+    view = top._View(Session(), console, reader, reader.read())
+    with Live(view.drawn(""), console=console, screen=True, auto_refresh=False) as live:
+        live.update(view.drawn(""), refresh=True)
+    sys.stdout.flush()
+    assert b"dbdbd~" in screen.getvalue(), "what is cut off is shown"
 
 
 def test_an_outage_keeps_what_was_seen_and_says_so() -> None:
