@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 import sys
@@ -37,7 +38,7 @@ class Ports:
 
 class Claims:
     """Ports that are one's own until one's process ends, also while no server listens: nobody else who claims gets
-    them. An abstract socket tells of each, which leaves no file behind; where there are none, nothing tells."""
+    them. An abstract socket tells of each, which leaves no file behind; where none can be made, nothing tells."""
 
     def __init__(self, prefix: str = "stepwell-port") -> None:
         self._prefix = prefix
@@ -50,10 +51,12 @@ class Claims:
         sign = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             sign.bind(f"\0{self._prefix}-{port}")
-        except OSError:
+        except OSError as error:
             sign.close()
-            return False
-        self._made.append(sign)
+            if error.errno == errno.EADDRINUSE:
+                return False
+        else:
+            self._made.append(sign)
         return _is_free(port)
 
     def close(self) -> None:
