@@ -23,6 +23,7 @@ from stepwell.store.embedded import EmbeddedServer, server_binary
 
 STEPWELL = Path(sysconfig.get_path("scripts")) / "stepwell"
 PASSWORD = "s3cret-pw"
+SHARDS = "2"  # by default there is one for each core, and a machine may have many
 
 FLOWS = '''
 import asyncio
@@ -149,7 +150,7 @@ class Shell:
         """Start `stepwell run flows.py` and wait until it is ready."""
         with (self.folder / "worker.log").open("a") as log:
             process = subprocess.Popen(
-                [str(STEPWELL), "run", "flows.py", "--metrics-port", "0", *arguments],
+                [str(STEPWELL), "run", "flows.py", "--metrics-port", "0", "--shards", SHARDS, *arguments],
                 cwd=self.folder,
                 env=self.environment,
                 stdout=subprocess.PIPE,
