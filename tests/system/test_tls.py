@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import redis
 from system.support.certificates import Authority
 from system.support.cluster import Cluster, binary
-from system.support.programs import Program, wait
+from system.support.programs import Program, on_path, wait
 from system.support.sentinels import Tls, Watched
 from system.support.stage import HANG_SECONDS, Stage
 
@@ -24,6 +25,14 @@ from stepwell.store.connect import connect, explain
 USER = "us:er@/?#%é"
 PASSWORD = "p:w@/?#%&=+é"
 LOGIN = f"{quote(USER, safe='')}:{quote(PASSWORD, safe='')}"
+
+
+@pytest.fixture(autouse=True)
+def _tools() -> None:
+    """Who makes certificates, and a server that speaks TLS: the embedded one does not."""
+    on_path("openssl", "openssl")
+    if not os.environ.get("STEPWELL_TEST_REDIS_SERVER"):
+        on_path("redis-server", "redis-server")
 
 
 class Guarded:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
+import pytest
 import redis
 from system.support.processes import HANG_SECONDS
 
@@ -16,6 +19,18 @@ KEEPS_ALL_WHEN_KILLED = {"appendonly": "yes", "appendfsync": "no"}
 """Settings with which a `kill -9` of a server loses nothing that it has acknowledged: each write goes to the kernel at
 once. With the usual `everysec` it is held back while an fsync goes on, for up to 2 s (see `test_held_back`)."""
 TAIL_CHARACTERS = 3000
+
+
+def on_path(name: str, package: str) -> str:
+    """The path of a program, which a package of Debian's brings. Skips the test where there is none; in CI that fails
+    it."""
+    found = shutil.which(name)
+    if found is None:
+        reason = f"{name} is not on PATH (Debian: apt-get install {package})"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
 
 
 class Program:

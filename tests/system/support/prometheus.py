@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import shutil
 import subprocess
 import time
 import urllib.error
@@ -17,8 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-from system.support.programs import Program
+from system.support.programs import Program, on_path
 from system.support.stage import HANG_SECONDS, Eventually, WorkerProcess
 
 from benchmarks.ports import free_port
@@ -34,13 +31,7 @@ Series = dict[frozenset[tuple[str, str]], float]
 
 def program(name: str) -> str:
     """The path of `prometheus` or `promtool`. Skips the test where there is none; in CI that fails it."""
-    found = shutil.which(name)
-    if found is None:
-        reason = f"{name} is not on PATH (Debian: apt-get install prometheus)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
+    return on_path(name, "prometheus")
 
 
 def promtool(*arguments: str | Path, given: str = "") -> subprocess.CompletedProcess[str]:
