@@ -16,7 +16,7 @@ from stepwell import FatalError, Retry, RetryAfter, StepTimeout, current_step, f
 QUICK = Retry(max_attempts=4, base=0.05)
 TIMEOUT_SECONDS = 3.0
 LATER_SECONDS = 0.3
-HANG_SECONDS = 60.0
+HANG_SECONDS = 600.0  # some are held until all others have come to where they wait
 
 
 def told(plan: list[str]) -> dict[str, str | int]:
