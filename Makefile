@@ -18,8 +18,9 @@ SOURCES := runtime actors metrics tests benchmarks examples
 REAPED := $(BIN)/python tests/reaper.py $(BIN)/python
 # What takes long comes first, so that all processes end at about the same time.
 FAST := $(wildcard tests/docs tests/sim tests/fuzz tests/conformance tests/unit tests/test_*.py)
-# A process a core, each taking from the others what they have not begun; PYTEST_ARGS="-n 0" runs all in one.
-PYTEST := $(REAPED) -m pytest -q -n auto --dist worksteal
+# A process a core, each taking from the others what they have not begun; PYTEST_ARGS="-n 0" runs all in one. No more
+# than eight: a container may show many cores and give it two of them, and each process has all tests in memory.
+PYTEST := $(REAPED) -m pytest -q -n auto --maxprocesses 8 --dist worksteal
 
 .PHONY: help demo test sim sim-mutants model fuzz test-mutants test-system bench bench-peers bench-compare bench-publish lint clean
 .DELETE_ON_ERROR:
