@@ -28,6 +28,11 @@ def eventually(check: Callable[[], Any], what: str, seconds: float = HANG_SECOND
 
 def lives(pid: int) -> bool:
     """Whether a process is there and not merely unburied."""
+    if Path("/proc/self/stat").exists():
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
     shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
     return bool(shown.strip()) and not shown.strip().startswith("Z")
 
