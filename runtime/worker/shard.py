@@ -56,6 +56,7 @@ from stepwell.store.workers import WorkerRegistry
 from stepwell.worker.guarantee import Guarantee
 from stepwell.worker.identity import host_info, is_dead, own_version
 from stepwell.worker.patience import Patience
+from stepwell.worker.timing import set_by_server
 from stepwell.worker.vitals import VitalSigns
 from stepwell.worker.watchdog import Watchdog
 
@@ -244,7 +245,7 @@ class RunningShard:
         self._leases.dispatcher = shard.dispatcher
         self.runner.begin()
         with contextlib.suppress(StoreError):
-            server_time_ms(self._link)  # makes the connection, so that a quick answer sets the clock
+            set_by_server(self.clock, lambda: server_time_ms(self._link))
         self._leases.round()
         for loop in (*self._loops, self._ingress_loop):
             loop.start()
