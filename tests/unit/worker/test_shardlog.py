@@ -64,7 +64,7 @@ def test_trouble_is_told_with_what_it_is_about(log: ShardLog, lines: Lines) -> N
     log(e.StepOverran("order-7", "checkout", "charge", "charge#2", 2, "order-7:c0", 5.04321, 1.0, "4bf9"))
     assert [(level, said.split(":")[0].split(" (")[0]) for level, said in lines.said] == [
         (logging.WARNING, "row restored from memory"),
-        (logging.WARNING, "writes met no lease of ours, but the partition still is"),
+        (logging.WARNING, "writes met no lease of ours, but the partition is ours still"),
         (logging.WARNING, "a sweep found what nobody held"),
         (logging.WARNING, "dead letter"),
         (logging.INFO, "the guarantee in force"),
