@@ -50,6 +50,7 @@ Warnings: TypeAlias = Literal[
     "ShardSlow",
     "SpansLost",
     "StandingBy",
+    "StepLoopHeld",
     "StepOverran",
     "StepsCutShort",
     "StepsHeldBack",

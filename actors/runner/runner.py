@@ -14,6 +14,7 @@ from stepwell.actors.holdings import Holdings
 from stepwell.actors.messages import StepDone
 from stepwell.actors.runner.attempts import Attempt, Attempts, Outcome
 from stepwell.actors.runner.gates import Gates
+from stepwell.actors.runner.loopwatch import LoopWatch
 from stepwell.actors.runner.order import StepOrder
 from stepwell.actors.runner.outcome import context_with_deadline, erred
 from stepwell.actors.runner.processes import ProcessPool
@@ -57,6 +58,7 @@ class StepRunner:
         self._processes = ProcessPool(clock, self._attempts, limits.processes, self._submit_inside, traces)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="stepwell-steps", daemon=True)
+        self.look = LoopWatch(self._loop, self._thread, self.soon, self.at_work).look
         self._asked: deque[Attempt] = deque()
         self._armed = False
         self._over = False

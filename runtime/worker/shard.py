@@ -439,6 +439,7 @@ class RunningShard:
         self._workers.beat(parts.shard_id, msgspec.json.encode(beat))
         remember(self._link, parts.namespace)
         self.watchdog.look()
+        self.runner.look()
         self._tell_standing()
         if self._ticked >= self._forget_due:
             self._workers.forget_silent(server_ms)
