@@ -43,10 +43,10 @@ class Claim:
 CLAIMS = (
     Claim("steps a second, one shard", "throughput", "throughput", "steps/s"),
     Claim("steps a second, two shards", "shards", "two shards", "steps/s"),
-    Claim("its throughput by that of the fastest other durable flows here", "peers", FASTEST_FLOWS, "times"),
-    Claim("by that of redflow, which also keeps durable flows on Redis", "peers", "throughput / redflow", "times"),
-    Claim("by that of DBOS, which keeps them on Postgres", "peers", "throughput / dbos", "times"),
-    Claim("by that of the fastest queue here", "peers", FASTEST_QUEUE, "times"),
+    Claim("throughput, against the fastest other durable flows here", "peers", FASTEST_FLOWS, "times"),
+    Claim("against redflow, which also keeps durable flows on Redis", "peers", "throughput / redflow", "times"),
+    Claim("against DBOS, which keeps them on Postgres", "peers", "throughput / dbos", "times"),
+    Claim("against the fastest queue here", "peers", FASTEST_QUEUE, "times"),
     Claim("share of what a bare loop reaches on the same Redis", "throughput", "throughput / limit", ""),
     Claim(
         "a five-step flow, alone, from `start` to result (median)", "latency", "client in another process, p50", "ms"
