@@ -49,6 +49,7 @@ def overview(view: NamespaceView, before: Overview | None, limit: int) -> Conver
         dead_letters=look.dead_letters,
         by_flow=waiting.by_flow,
         next=backing_off,
+        memory=look.memory,
         unread=redact(look.unread or waiting.unread)[:ERROR_CHARS_MAX],
     )
     return overview_of(seen, before, limit)

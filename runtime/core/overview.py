@@ -22,6 +22,7 @@ __all__ = [
     "FlowBackoffs",
     "Inbox",
     "LongStep",
+    "Memory",
     "Overview",
     "Partitions",
     "Rate",
@@ -152,6 +153,14 @@ class Inbox(msgspec.Struct, frozen=True):
     ingress: int = 0
 
 
+class Memory(msgspec.Struct, frozen=True):
+    """Bytes that the server uses, of as many as it may: its `maxmemory`. In a cluster it is one of its masters that
+    tells."""
+
+    used: int
+    limit: int
+
+
 class Overview(msgspec.Struct, frozen=True):
     """The namespace at the moment `at`.
 
@@ -170,6 +179,7 @@ class Overview(msgspec.Struct, frozen=True):
         durability: when a write counts as acknowledged.
         guarantee: what is in force, as the workers have found it; empty where none has said so.
         unread: why some of the keys could not be read; empty where all could.
+        memory: how full the server is; None where it has no limit, or does not say it.
     """
 
     namespace: str
@@ -186,6 +196,7 @@ class Overview(msgspec.Struct, frozen=True):
     durability: str
     guarantee: dict[str, str]
     unread: str = ""
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +219,7 @@ class Seen:
     by_flow: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     next: Sequence[BackingOff] = ()
     unread: str = ""
+    memory: Memory | None = None
 
 
 def overview_of(seen: Seen, before: Overview | None, most: int) -> Overview:
@@ -232,6 +244,7 @@ def overview_of(seen: Seen, before: Overview | None, most: int) -> Overview:
         durability=seen.durability,
         guarantee=_weakest([dict(vitals.guarantee) for vitals in fresh.values()]),
         unread=seen.unread,
+        memory=seen.memory,
     )
 
 

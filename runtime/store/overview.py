@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from stepwell.core import codec
+from stepwell.core.overview import Memory
 from stepwell.core.ownership import Member
 from stepwell.core.records import Attempt, OpenOp
 from stepwell.core.status import STATUSES
@@ -70,6 +71,7 @@ class Look(msgspec.Struct, frozen=True):
     dead_letters: int
     flows: Flows
     unread: str
+    memory: Memory | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -105,6 +107,13 @@ class _Answers:
             self.unread = self.unread or str(error)
             return empty
 
+    def aside(self, read: Callable[[object], T | None]) -> T | None:
+        """The next reply; where there is none, that is no fault: not every user may ask for it."""
+        told = self.unread
+        found = self.one(read, None)
+        self.unread = told
+        return found
+
     def many(self, count: int, read: Callable[[object], T], empty: T) -> list[T]:
         """So many of them."""
         return [self.one(read, empty) for _ in range(count)]
@@ -131,6 +140,7 @@ def look(keys: Keys) -> Query[Look]:
         ["HGETALL", keys.vitals],
         ["XLEN", keys.ingress],
         ["XLEN", keys.ingress_dead],
+        ["INFO", "memory"],
     ]
     for name, wanted in (
         ("XLEN", [part.dead for part in keys.parts]),
@@ -148,7 +158,9 @@ def look(keys: Keys) -> Query[Look]:
         beats = answers.one(heartbeats_of, NO_BEATS)
         vitals = answers.one(vitals_of, NO_VITALS)
         ingress = answers.one(number, 0)
-        dead = sum(answers.many(keys.partitions + 1, number, 0))
+        dead_in_ingress = answers.one(number, 0)
+        memory = answers.aside(_memory)
+        dead = dead_in_ingress + sum(answers.many(keys.partitions, number, 0))
         inboxes = answers.many(keys.partitions, number, 0)
         holders = [parse_lease(each) for each in answers.many(keys.partitions, text, "")]
         return Look(
@@ -165,6 +177,7 @@ def look(keys: Keys) -> Query[Look]:
             counts=answers.of(sizes, dict.fromkeys(STATUSES, 0)),
             flows=answers.of(flows, {}),
             unread=answers.unread,
+            memory=memory,
         )
 
     return Query(commands, parse)
@@ -212,6 +225,12 @@ def attempts(keys: Keys, of: Iterable[tuple[str, str, int]]) -> Query[list[Attem
     """The records of some failed attempts, each named by execution, path and number."""
     commands = [backoffs.attempt_of(keys, *each) for each in of]
     return Query(commands, lambda raws: _Answers(raws).many(len(commands), backoffs.attempt, None))
+
+
+def _memory(raw: object) -> Memory | None:
+    told = dict(line.split(":", 1) for line in text(raw).split() if ":" in line)
+    limit = int(told.get("maxmemory", "0"))
+    return Memory(int(told["used_memory"]), limit) if limit else None
 
 
 def _first_at(raw: object) -> int | None:

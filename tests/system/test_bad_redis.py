@@ -16,6 +16,8 @@ from system.support.processes import HANG_SECONDS
 from system.support.programs import Program, wait
 
 from benchmarks.ports import free_port
+from stepwell import Client
+from stepwell.core.attention import Notice, notices
 from stepwell.core.errors import StoreError, StoreUnfit, StoreUnreachable
 from stepwell.store.check import ServerFacts, check_server, require_fit
 from stepwell.store.connect import async_connect, connect, explain
@@ -51,6 +53,11 @@ class Servers:
 @pytest.fixture
 def servers(sockets: Path, processes: Any) -> Servers:
     return Servers(processes, sockets)
+
+
+def glance(url: str) -> list[Notice]:
+    with Client(url) as client:
+        return notices(client.overview())
 
 
 def checked(url: str) -> ServerFacts:
@@ -119,6 +126,7 @@ def test_a_user_with_too_few_rights(servers: Servers) -> None:
     with connect(url) as admin:
         admin.execute_command("ACL", "SETUSER", "app", "on", f">{PASSWORD}", "~*", "+@all", "-set")
         admin.execute_command("ACL", "SETUSER", "shy", "on", f">{PASSWORD}", "~*", "+@all", "-@admin", "-info", "-ping")
+    assert glance(url.replace("unix://", f"unix://shy:{PASSWORD}@")) == [], "it need not say how full it is"
     limited = refused(url.replace("unix://", f"unix://app:{PASSWORD}@"), StoreUnfit)
     assert "'set' command): extend its rights with ACL SETUSER" in limited
     facts = checked(url.replace("unix://", f"unix://shy:{PASSWORD}@"))
@@ -156,6 +164,7 @@ def test_a_full_server_works_again_when_it_has_memory(servers: Servers) -> None:
         with pytest.raises(redis.RedisError) as in_script:
             script(keys=["more"])
         assert "is full" in str(explain(in_script.value, url))
+        assert any("Redis is full" in notice.text for notice in glance(url))
         client.config_set("maxmemory", "100mb")
     assert checked(url).maxmemory == 100 << 20
 

@@ -115,7 +115,7 @@ def test_the_cost_does_not_depend_on_the_number_of_executions(world: World) -> N
     world.sent.clear()
     glance(world)
     idle = len(world.sent)
-    assert idle == PER_PARTITION * world.keys.partitions + 7
+    assert idle == PER_PARTITION * world.keys.partitions + 8
     for number in range(200):
         world.start(f"e{number}")
     world.sent.clear()

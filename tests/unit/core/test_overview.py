@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepwell.core.attention import notices
-from stepwell.core.overview import BackingOff, Inbox, Overview, Rate, Seen, overview_of
+from stepwell.core.overview import BackingOff, Inbox, Memory, Overview, Rate, Seen, overview_of
 from stepwell.core.ownership import LEAVING, Member
 from stepwell.core.vitals import Rates, RunningStep, StepTimes, Vitals, Work
 
@@ -151,6 +151,19 @@ def test_where_all_shards_are_silent_it_is_not_said_that_none_runs() -> None:
         "bad",
         "no worker runs (`stepwell run FILE`), or Redis takes no writes: `stepwell doctor` (26 executions)",
     )
+
+
+def test_a_server_that_is_full_is_told_before_all_that_follows_from_it() -> None:
+    full = Memory(used=2**23 - 1024, limit=2**23)
+    assert said(**working(counts={"running": 3}, memory=full)) == [
+        ("bad", "Redis is full (8.0 of 8.0 MiB): it refuses writes, all waits; raise its maxmemory")
+    ]
+    found = said(counts={"running": 26}, members={"w/0": member(ago=11_000)}, memory=full)
+    assert found[0][1].startswith("Redis is full")
+    assert said(**working(memory=Memory(used=95 * 2**20, limit=100 * 2**20))) == [
+        ("warning", "Redis is nearly full (95.0 of 100.0 MiB): raise its maxmemory")
+    ]
+    assert said(**working(memory=Memory(used=89 * 2**20, limit=100 * 2**20))) == []
 
 
 def test_many_silent_shards_are_one_line() -> None:
