@@ -330,7 +330,7 @@ def test_partitions_are_given_back_also_where_the_threads_do_not_end_well(
         shard.stop()
     assert stage.held == 0
     shard._gone.set()
-    shard.mirror.wake()
+    assert shard._loops[0].stop(HANG_SECONDS)
     shard.runner.stop(1.0)
 
 
