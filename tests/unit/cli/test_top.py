@@ -132,7 +132,9 @@ def test_a_screen_that_can_show_ascii_only_gets_nothing_else(monkeypatch: pytest
     assert b"dbdbd~" in screen.getvalue(), "what is cut off is shown"
 
 
-def test_an_outage_keeps_what_was_seen_and_says_so() -> None:
+def test_an_outage_keeps_what_was_seen_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(top.time, "monotonic", lambda: now[0])
     client: Any = FakeClient(busy(), StoreUnreachable("no connection to Redis"), ValueError("a fault"), overview())
     reader = top._Reader(client, "db", 1.0)
     view = top._View(Session(), top._console(Session()), reader, reader.read())
@@ -141,7 +143,8 @@ def test_an_outage_keeps_what_was_seen_and_says_so() -> None:
         return "\n".join(line.plain for line in view.drawn("q quits").renderables)  # type: ignore[attr-defined]
 
     assert "order-0" in page()
-    for said in ("! this is 0 s old: no connection to Redis", "! this is 0 s old: unexpected ValueError: a fault"):
+    for said in ("! this is 3 s old: no connection to Redis", "! this is 6 s old: unexpected ValueError: a fault"):
+        now[0] += 3.0
         view.look()
         assert said in page()
         assert "order-0" in page()

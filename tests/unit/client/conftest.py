@@ -178,8 +178,9 @@ class World:
         beat = {"at": seconds * 1000, "flows": Registry(flow).describe()}
         self.redis.hset(self.keys.workers, worker_id, msgspec.json.encode(beat))
 
-    def worker(self, worker_id: str = "w1", age_ms: int = 0, **flows: dict[str, bool]) -> None:
-        """A heartbeat that knows these flows: name -> parameter -> whether it is required."""
+    def worker(self, worker_id: str = "w1", age_ms: int = -3_600_000, **flows: dict[str, bool]) -> None:
+        """A heartbeat that knows these flows: name -> parameter -> whether it is required. By default it lives for as
+        long as a test may be held up: the server's time is real."""
         seconds, micros = self.redis.time()
         beat = {
             "at": seconds * 1000 + micros // 1000 - age_ms,
