@@ -28,6 +28,7 @@ SHARDS = "2"  # by default there is one for each core, and a machine may have ma
 FLOWS = '''
 import asyncio
 import time
+from datetime import date
 from pathlib import Path
 
 from stepwell import Retry, current_step, flow, step, wait_for
@@ -79,6 +80,11 @@ async def approval() -> object:
 @flow
 async def holding(mark: str) -> str:
     return await hold(mark)
+
+
+@flow
+async def on_a_day(day: date) -> str:
+    return await greet(day.isoformat())
 
 
 @flow
@@ -364,6 +370,7 @@ def test_a_flow_that_reads_the_clock_is_warned_about_with_its_line(shell: Shell)
         (["start", "helo"], "no living worker knows the flow 'helo' (did you mean hello?)"),
         (["start", "hello"], "name"),
         (["start", "hello", "--input", '{"name": "x", "nme": 1}'], "nme"),
+        (["start", "hello", "--input", '{"name": 5}'], "does not fit its parameters"),
         (["start", "hello", "--input", "[]"], "--input is no JSON object"),
         (["start", "hello", "--input", "{name: x}"], "--input is not JSON"),
         (["start", "hello", "--input", "@nowhere.json"], "can't be read: No such file or directory"),
@@ -392,7 +399,7 @@ def test_a_payload_over_the_limit_is_refused_with_its_size(shell: Shell) -> None
 @pytest.mark.parametrize(
     ("flow", "given", "said"),
     [
-        ("hello", {"name": 5}, "does not fit"),
+        ("on_a_day", {"day": "never"}, "does not fit"),
         ("unstorable", {}, "the result of step opaque"),
         ("foreign", {}, "into a @step"),
     ],
@@ -412,7 +419,7 @@ def test_unchecked_queues_what_no_worker_knows(shell: Shell, eventually: Callabl
         lambda: (found := shell.ok("show", "U1", "--json").data)["status"] == "parked" and found, "it is parked"
     )
     assert shown["error"]["type"] == "not deployed here"
-    assert "run a worker that has the flow later" in shell.ok("show", "U1").out
+    assert "run all workers with the flow later" in shell.ok("show", "U1").out
 
 
 def test_without_a_worker_a_start_is_queued_and_kept(alone: Shell) -> None:
