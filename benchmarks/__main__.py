@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     names = given.names or list(BENCHMARKS)
+    # Workers start as they do where Stepwell is installed: pip has compiled what they load.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     if not can_draw():
         say("no pictures will be drawn: that needs matplotlib (pip install 'stepwell[bench]')")
     scale = Scale(given.quick, given.axis or ())
