@@ -154,6 +154,7 @@ def test_a_small_correction_is_taken_whole(host: Host) -> None:
     assert clock.now_ms() == 1_003_050
 
 
+@pytest.mark.pain(39)
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_an_answer_that_took_long_moves_nothing_that_it_does_not_disprove(host: Host, share: float) -> None:
     """The server reads its clock after this share of the way there and back."""
