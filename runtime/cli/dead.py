@@ -27,7 +27,7 @@ from stepwell.cli.session import (
 )
 from stepwell.cli.timeline import compact, utc
 from stepwell.core.errors import UnknownLetter, UsageError
-from stepwell.core.letters import LETTER_KINDS
+from stepwell.core.letters import LETTER_KINDS, to_do
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,8 +127,7 @@ def show(
     lines = [("letter", found["id"]), ("reason", f"{found['reason']} ({found['kind']})"), ("buried", _at(found["at"]))]
     lines += [("entry", f"{found['entry']} of {place}"), *((f"  {n}", _text(v)) for n, v in found["fields"].items())]
     own.answer_lines([[(f"{name:<12}", "dim"), (value, "")] for name, value in lines])
-    cut = found["cut"]
-    own.remark("only a part of the entry is kept" if cut else f"to do: stepwell dead replay {id}, or drop {id}")
+    own.remark(f"to do: {to_do(found['kind'], id, found['cut'])}")
 
 
 def replay(

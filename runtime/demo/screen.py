@@ -84,8 +84,8 @@ def _apart(delays: Sequence[Delay]) -> str:
     """Delays that say nothing of the policy: measured and judged too, but not in the table."""
     asked = [delay.seconds for delay in delays if delay.asked and not delay.across_kill]
     across = [delay.seconds for delay in delays if delay.across_kill]
-    shown = f"\n{len(asked)} delays by Retry-After ({_range(asked)})" if asked else ""
-    return shown + (f"\n{len(across)} delays during which the worker was killed ({_range(across)})" if across else "")
+    shown = f"\ndelays by Retry-After: {len(asked)} ({_range(asked)})" if asked else ""
+    return shown + (f"\ndelays during which the worker was killed: {len(across)} ({_range(across)})" if across else "")
 
 
 def _range(values: Sequence[float]) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from stepwell.cli import choosing, dead
 from stepwell.core.errors import StoreUnreachable, UnknownLetter
+from stepwell.core.letters import LETTER_KINDS
 
 LETTER = {
     "id": "7:1-0",
@@ -120,6 +121,15 @@ def test_a_long_list_says_that_it_is_cut(run: Any) -> None:
     assert "--limit shows more" in run(FakeClient(LETTER, LETTER), "list", "--limit", "2")[2]
 
 
+@pytest.mark.parametrize("kind", LETTER_KINDS)
+def test_what_to_do_about_a_letter_goes_by_its_kind(run: Any, kind: str) -> None:
+    said = run(FakeClient({**LETTER, "kind": kind}), "show", "7:1-0")[2]
+    assert said.startswith("to do: ")
+    assert "stepwell dead drop 7:1-0" in said
+    in_vain = kind in ("malformed", "kills its shard", "id taken")
+    assert ("stepwell dead replay 7:1-0" in said) != in_vain, "only where its cause can be gone"
+
+
 def test_a_letter_is_shown_whole(run: Any) -> None:
     client = FakeClient({**LETTER, "fields": {"payload": "y" * 500, "data": {"n": 1}}})
     code, out, err = run(client, "show", "7:1-0")
@@ -127,7 +137,7 @@ def test_a_letter_is_shown_whole(run: Any) -> None:
     assert client.asked == ["7:1-0"]
     for words in ("no type (malformed)", "1-0 of the inbox of partition 7", "y" * 500, '{"n":1}'):
         assert words in out
-    assert err == "to do: stepwell dead replay 7:1-0, or drop 7:1-0\n"
+    assert err == "to do: mend whoever wrote it, then remove this: stepwell dead drop 7:1-0\n"
     assert "only a part" in run(FakeClient({**LETTER, "cut": True}), "show", "7:1-0")[2]
     assert json.loads(run(client, "show", "7:1-0", "--json")[1]) == client.letters[0]
 

@@ -58,8 +58,8 @@ def test_delays_that_ran_across_a_kill_or_were_asked_for_stand_apart(good: Evide
     first, *rest = good.requests
     changed = replace(good, requests=[replace(first, asked=5.0), *rest], kills=[*good.kills, Kill(0.3, 0.4)])
     text = shown(changed).split("ship: ")[0]
-    assert "1 delays by Retry-After (0.150 to 0.150 s)" in text
-    assert "5 delays during which the worker was killed (0.250 to 0.250 s)" in text
+    assert "delays by Retry-After: 1 (0.150 to 0.150 s)" in text
+    assert "delays during which the worker was killed: 5 (0.250 to 0.250 s)" in text
     assert cells(text, "3") == ["3", "5", "0.200", "", "", ""]
     assert {delay.floor for delay in measured(changed) if delay.asked} == {5.0}
 
