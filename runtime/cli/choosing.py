@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ __all__ = [
     "Until",
     "agree",
     "find",
+    "nothing_found",
 ]
 
 ALL_MAX: Final = 100_000
@@ -159,6 +161,14 @@ class Choice:
         if self.of.backing_off:
             return self.of.words
         return replace(self.of, status=self.of.status or " or ".join(self.statuses)).words
+
+
+def nothing_found(client: Client, words: str, flow: str | None) -> str:
+    """The remark; where living workers know no flow of that name, but one of a similar name, it asks for that one."""
+    said = f"there is no execution {words}".rstrip()
+    known = {str(name) for worker in client.workers() for name in worker.get("flows", ())} if flow else set()
+    close = difflib.get_close_matches(flow or "", sorted(known - {flow}), n=3)
+    return said if flow in known or not close else f"{said} (did you mean {' or '.join(close)}?)"
 
 
 def find(client: Client, choice: Choice) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import typer
 
 from stepwell.cli.bulk import Tally, counted, do_all
-from stepwell.cli.choosing import ALL_MAX, Choice, agree, find
+from stepwell.cli.choosing import ALL_MAX, Choice, agree, find, nothing_found
 from stepwell.cli.session import Session
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import UsageError
@@ -61,7 +61,7 @@ def command(own: Session, client: Client, verb: Verb, choice: Choice, *, yes: bo
         _list(own, verb, ids, choice)
         return
     if not ids:
-        own.remark(f"there is no execution {choice.words}")
+        own.remark(nothing_found(client, choice.words, choice.of.flow))
     what = f"{verb} {counted(len(ids), 'execution')} {choice.words}"
     if not (choice.ids or agree(own, what, len(ids), yes)):
         own.remark("nothing was done")

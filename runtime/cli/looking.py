@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from stepwell.cli.choosing import Filter, OfStep
+from stepwell.cli.choosing import Filter, OfStep, nothing_found
 from stepwell.cli.durations import When
 from stepwell.cli.executions import ExecutionId, read_attributes
 from stepwell.cli.session import (
@@ -122,6 +122,7 @@ def listing(
     with open_client(redis, data, namespace) as client:
         found = of.page(client, status, limit, cursor)
         idle = any(each["status"] not in TERMINAL for each in found) and not client.workers()
+        nothing = "" if found or own.json else nothing_found(client, of.words, flow)
     if own.json:
         own.answer_json({"executions": found, "cursor": found.cursor, "looked": found.looked, "at": found.at})
         return
@@ -129,7 +130,7 @@ def listing(
         table = _backoffs if backing_off else _table
         own.answer_lines(table(found, list(given or ()), own.text_width))
     elif found.cursor is None and cursor is None:
-        own.remark(f"there is no execution {of.words}".rstrip())
+        own.remark(nothing)
     elif found.cursor is None:
         own.remark("there are no more")
     if found.cursor is not None:

@@ -27,7 +27,7 @@ class FakeClient:
         return self.page
 
     def workers(self) -> list[Any]:
-        return [{"id": "w"}]
+        return [{"id": "w", "flows": {"checkout": {}, "refund": {}}}]
 
     def __enter__(self) -> FakeClient:
         return self
@@ -78,3 +78,10 @@ def test_where_nothing_backs_off_it_is_said_as_it_was_asked(run: Run) -> None:
     assert run(nothing, "--backing-off")[2] == "there is no execution in backoff\n"
     asked = run(nothing, "--backing-off", "--flow", "f", "--step", "charge", "--error", "Down")
     assert asked[2] == "there is no execution of flow f in backoff of step charge with the error Down\n"
+
+
+def test_of_a_flow_that_nobody_knows_one_of_a_similar_name_is_asked_for(run: Run) -> None:
+    nothing = FakeClient(Page())
+    assert run(nothing, "--flow", "chekout")[2] == "there is no execution of flow chekout (did you mean checkout?)\n"
+    assert run(nothing, "--flow", "checkout")[2] == "there is no execution of flow checkout\n"
+    assert run(nothing, "--flow", "payroll")[2] == "there is no execution of flow payroll\n"
