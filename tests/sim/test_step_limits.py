@@ -142,6 +142,7 @@ def test_one_execution_with_many_branches_leaves_its_turn_to_others(make_world: 
 
 
 @pytest.mark.slow
+@pytest.mark.hang_limit(180)  # a core is busy with it for a quarter of the usual limit, and cores may be slow
 @pytest.mark.pain(4)
 def test_five_thousand_overdue_executions_are_ramped_never_run_more_steps_than_may_and_all_finish(
     make_world: MakeWorld,
