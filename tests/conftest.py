@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -24,8 +25,10 @@ SURROUNDINGS = re.compile(
     r"|NO_COLOR|(?:FORCE|CLICOLOR|TTY|TYPER|CLICK)_.*|(?:PY_)?(?:FORCE_)?COLOR|COLORTERM|COLUMNS|LINES"
     r"|PYTHON(?:WARNINGS|DEVMODE|ASYNCIODEBUG|VERBOSE|INSPECT|TRACEMALLOC|FAULTHANDLER|MALLOC|NODEBUGRANGES|STARTUP)"
 )
-for _name in filter(SURROUNDINGS.fullmatch, list(os.environ)):
-    del os.environ[_name]
+_taken = {name: os.environ.pop(name) for name in list(os.environ) if SURROUNDINGS.fullmatch(name)}
+# What fetches something has need of proxies. A variable, as processes that run a share of the tests begin without them.
+_proxies = {name: value for name, value in _taken.items() if name.lower().endswith("_proxy")}
+os.environ.setdefault("STEPWELL_TEST_PROXIES", json.dumps(_proxies))
 HANG_SECONDS = 60.0
 STARVED_SHARE = 0.05
 STARVED_LIMITS = 5

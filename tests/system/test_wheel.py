@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import shutil
 import subprocess
@@ -37,7 +38,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     target = tmp_path_factory.mktemp("dist")
-    _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", target, source)
+    proxies = json.loads(os.environ["STEPWELL_TEST_PROXIES"])
+    _run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", target, source, **proxies)
     [built] = target.glob("stepwell-*.whl")
     return built
 
