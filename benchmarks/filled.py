@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ from stepwell.store.keys import Keys
 from stepwell.store.requests import Command, Restore
 from stepwell.store.scripts import Scripts
 
-__all__ = ["CUSTOMERS", "EVERY_MS", "FIRST_MS", "SECRET", "Finished", "checkpoint", "fill", "finished", "mixed"]
+__all__ = ["EVERY_MS", "FIRST_MS", "SECRET", "Filled", "Finished", "checkpoint", "fill", "finished", "mixed"]
 
 FIRST_MS: Final = 1_764_000_000_000
 EVERY_MS: Final = 50
@@ -42,9 +42,10 @@ ENDS: Final = {"": 950, "ConnectionError": 40, "ValueError": 9, "CardDeclined": 
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """One that has ended; `error` is the type of its error, '' for none."""
+class Filled:
+    """One of them; `error` is the type of its error, '' for none."""
 
+    PREFIX: ClassVar[str]
     number: int
     flow: str
     plan: str
@@ -53,13 +54,24 @@ class Finished:
     @property
     def execution_id(self) -> str:
         """As long as those that clients make."""
-        return f"01JE3Z9V{self.number:018d}"
+        return f"{self.PREFIX}{self.number:018d}"
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What it is found by."""
+        return {"customer": f"c{self.number * 7 % CUSTOMERS}", "plan": self.plan}
+
+
+class Finished(Filled):
+    """One that has ended."""
+
+    __slots__ = ()
+    PREFIX = "01JE3Z9V"
 
     @property
     def meta(self) -> Meta:
         """Its facts; it took a second."""
-        attributes = {"customer": f"c{self.number * 7 % CUSTOMERS}", "plan": self.plan}
-        return Meta(self.flow, self.ended_at - 1000, "0" * 32, attributes=attributes)
+        return Meta(self.flow, self.ended_at - 1000, "0" * 32, attributes=self.attributes)
 
     @property
     def ended_at(self) -> int:
@@ -69,15 +81,15 @@ class Finished:
 
 def finished(count: int) -> Iterator[Finished]:
     """So many, the first ones first; flows, plans and errors are mixed, each time in the same way."""
-    for number, flow, plan, error in zip(range(count), *mixed(ENDS), strict=False):
-        yield Finished(number, flow, plan, error)
+    return itertools.starmap(Finished, mixed(count, ENDS))
 
 
-def mixed(errors: dict[str, int]) -> tuple[Iterator[str], Iterator[str], Iterator[str]]:
-    """Flows, plans and these errors, without end; each is drawn as often as it is to be among a thousand."""
+def mixed(count: int, errors: dict[str, int]) -> Iterator[tuple[int, str, str, str]]:
+    """So many numbers, each with a flow, a plan and one of these errors: each is drawn as often as it is to be among a
+    thousand."""
     drawn = _spread(FLOWS, 7), _spread(PLANS, 11), _spread(errors, 17)
     flows, plans, ends = map(itertools.cycle, drawn)
-    return flows, plans, ends
+    return zip(range(count), flows, plans, ends, strict=False)
 
 
 def _spread(shares: dict[str, int], step: int) -> list[str]:

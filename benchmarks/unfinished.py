@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.filled import CUSTOMERS, FIRST_MS, SECRET, mixed
+from benchmarks.filled import FIRST_MS, SECRET, Filled, mixed
 from stepwell.core.checkpoint import Checkpoint
 from stepwell.core.ownership import next_rev
 from stepwell.core.records import SIGNAL, STEP, Attempt, Failure, Meta, OpenOp, encode
@@ -22,19 +22,11 @@ ATTEMPTS: Final = 5
 ERRORS: Final = {"": 700, "ConnectionError": 240, "TimeoutError": 59, "RateLimited": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(Filled):
     """One that waits; `error` is what its step failed with, '' for one that waits for a signal."""
 
-    number: int
-    flow: str
-    plan: str
-    error: str
-
-    @property
-    def execution_id(self) -> str:
-        """As long as those that clients make."""
-        return f"01JE9K4R{self.number:018d}"
+    __slots__ = ()
+    PREFIX = "01JE9K4R"
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -50,10 +42,9 @@ class Unfinished:
             failed = Attempt(1, created + 300, failure, created + 200, due, ATTEMPTS)
             op = OpenOp(STEP, STEP_BACKOFF, token, declared, path, 2, due_at=due, delay_ms=DELAY_MS)
             attempts = ("a:charge:1", encode(failed), None)
-        attributes = {"customer": f"c{self.number * 7 % CUSTOMERS}", "plan": self.plan}
         return Checkpoint(
             execution_id=self.execution_id,
-            meta=Meta(self.flow, created, "0" * 32, attributes=attributes),
+            meta=Meta(self.flow, created, "0" * 32, attributes=self.attributes),
             input=b'{"n":7}',
             seed=seed,
             status=WAITING,
@@ -66,5 +57,4 @@ class Unfinished:
 
 def unfinished(count: int) -> Iterator[Unfinished]:
     """So many, the first ones first; flows, plans and errors are mixed, each time in the same way."""
-    for number, flow, plan, error in zip(range(count), *mixed(ERRORS), strict=False):
-        yield Unfinished(number, flow, plan, error)
+    return itertools.starmap(Unfinished, mixed(count, ERRORS))

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Final
 
 from stepwell.actors.kit.clock import monotonic as usual_monotonic
+from stepwell.actors.kit.frames import place_of
 from stepwell.actors.runner.attempts import Attempt
 from stepwell.metrics.saying import say
 
@@ -68,16 +69,7 @@ class LoopWatch:
             "%s has held the event loop for %.0f s %s; all async steps of this shard wait:"
             " make it a plain def, or move what blocks into asyncio.to_thread"
         )
-        say(
-            logger,
-            "StepLoopHeld",
-            told,
-            who,
-            held,
-            place,
-            of={} if of is None else of.log_fields,
-            where=place,
-        )
+        say(logger, "StepLoopHeld", told, who, held, place, of={} if of is None else of.log_fields, where=place)
 
     def _answer(self) -> None:
         self._asked_at = None
@@ -88,5 +80,4 @@ def _place(inmost: FrameType, file: str) -> str:
     frame: FrameType | None = inmost
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
-    at = inmost if frame is None else frame
-    return f"at {at.f_code.co_filename}:{at.f_lineno} in {at.f_code.co_name}"
+    return place_of(inmost if frame is None else frame)

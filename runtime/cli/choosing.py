@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from stepwell.cli.durations import When
 from stepwell.cli.session import Session
 from stepwell.core.errors import UsageError
 from stepwell.core.names import check_execution_id
+from stepwell.core.similar import did_you_mean
 
 if TYPE_CHECKING:
     from stepwell.client import Client, Page
@@ -167,8 +167,8 @@ def nothing_found(client: Client, words: str, flow: str | None) -> str:
     """The remark; where living workers know no flow of that name, but one of a similar name, it asks for that one."""
     said = f"there is no execution {words}".rstrip()
     known = {str(name) for worker in client.workers() for name in worker.get("flows", ())} if flow else set()
-    close = difflib.get_close_matches(flow or "", sorted(known - {flow}), n=3)
-    return said if flow in known or not close else f"{said} (did you mean {' or '.join(close)}?)"
+    meant = "" if flow is None or flow in known else did_you_mean(flow, sorted(known), 3)
+    return f"{said} ({meant})" if meant else said
 
 
 def find(client: Client, choice: Choice) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from stepwell.client.facts import NamespaceView
@@ -13,6 +12,7 @@ from stepwell.core.attributes import check_attributes, text_of
 from stepwell.core.errors import UsageError
 from stepwell.core.moments import Moment
 from stepwell.core.names import check_name
+from stepwell.core.similar import did_you_mean
 from stepwell.core.status import SETTLED, STATUSES
 from stepwell.store import finding, queries
 from stepwell.store.finding import Wanted
@@ -25,8 +25,7 @@ __all__ = ["listing", "wanted"]
 def wanted(status: str | None, flow: str | None, error: str | None, attributes: Mapping[str, object] | None) -> Wanted:
     """What is looked for. Raises UsageError for what no execution can have."""
     if status is not None and status not in STATUSES:
-        close = difflib.get_close_matches(str(status), STATUSES, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(STATUSES)}"
+        hint = did_you_mean(str(status), STATUSES) or f"there are {', '.join(STATUSES)}"
         raise UsageError(f"unknown status {status!r}: {hint}")
     if error is not None and (not isinstance(error, str) or not error):
         raise UsageError(f"expected the name of a type of error, such as ValueError, got {error!r:.60}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from stepwell.core.attributes import Attributes, check_attributes
 from stepwell.core.errors import ExecutionExists, InvalidInput, UnknownFlow, UsageError
 from stepwell.core.names import check_execution_id, check_name
 from stepwell.core.records import Meta, decode_meta, encode
+from stepwell.core.similar import did_you_mean
 from stepwell.flow.definitions import Flow, FlowLike
 from stepwell.flow.published import unfit
 from stepwell.flow.signature import encode_input, misfit
@@ -161,19 +161,19 @@ def misfits(wanted: Start, offers: Sequence[object]) -> str:
 
 def _misfit(flow: str, offer: object, given: object) -> str:
     """Why the input does not fit the parameters that a worker published; empty if it does, or if it did not say."""
-    found = offer.get("parameters") if isinstance(offer, dict) else None
-    if not isinstance(offer, dict) or not isinstance(found, dict):
+    if not isinstance(offer, dict):
+        return ""
+    found, types = offer.get("parameters"), offer.get("types")
+    if not isinstance(found, dict):
         return ""
     problem = misfit(flow, {str(name): required is True for name, required in found.items()}, given)
-    types = offer.get("types")
     if problem or not isinstance(types, dict) or not isinstance(given, dict):
         return problem
     return unfit(flow, types, given)
 
 
 def _unknown(flow: str, known: Sequence[str]) -> UnknownFlow:
-    close = difflib.get_close_matches(flow, known, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"they know {', '.join(known[:20]) or 'no flow'}"
+    hint = did_you_mean(flow, known, 3) or f"they know {', '.join(known[:20]) or 'no flow'}"
     return UnknownFlow(
         f"no living worker knows the flow {flow!r} ({hint}): run a worker that has it,"
         " or start it unchecked (--unchecked) to let it wait for one"

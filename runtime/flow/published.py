@@ -54,5 +54,7 @@ def unfit(flow_name: str, published: Mapping[str, object], given: Mapping[str, o
 
 
 def _understood(kinds: object) -> list[str]:
-    known = [each for each in kinds if isinstance(each, str) and each in _WORDS] if isinstance(kinds, list) else []
-    return known if isinstance(kinds, list) and len(known) == len(kinds) else []
+    if not isinstance(kinds, list):
+        return []
+    known = [each for each in kinds if isinstance(each, str) and each in _WORDS]
+    return known if len(known) == len(kinds) else []

@@ -16,8 +16,6 @@ import msgspec
 from stepwell.worker.settings import ShardSettings
 
 __all__ = [
-    "NO_PARTITION",
-    "SILENCE_SECONDS_MAX",
     "Begin",
     "Drain",
     "Drained",
@@ -39,10 +37,6 @@ __all__ = [
 ]
 
 FRAME_BYTES_MAX: Final = 64 << 20
-SILENCE_SECONDS_MAX: Final = 10.0
-"""A lease thread that has not come round for so long does not live."""
-NO_PARTITION: Final = "no partition is owned: this has just begun, stands by, or can't reach Redis"
-"""Why who owns nothing is not ready."""
 _HEAD: Final = struct.Struct(">I")
 _CHUNK: Final = 1 << 16
 

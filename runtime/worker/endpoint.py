@@ -10,7 +10,7 @@ from stepwell.metrics.instruments import closed_series
 from stepwell.metrics.scraping import Scrapes
 from stepwell.metrics.totals import Totals
 from stepwell.metrics.worker import tell_what_runs
-from stepwell.worker.control import NO_PARTITION, SILENCE_SECONDS_MAX
+from stepwell.worker.health import NO_PARTITION, silence
 from stepwell.worker.hosting import Hosted
 from stepwell.worker.shard import RunningShard
 
@@ -29,20 +29,13 @@ def serve(hosted: Hosted, host: str, port: int) -> Exposition:
     totals.attach(0, sheet.source)
     exposition = Exposition(
         Scrapes(totals, sheet, hosted.telemetry.refresh),
-        alive=lambda: _alive(shard),
+        alive=lambda: silence(shard.seconds_since_tick),
         ready=lambda: _ready(shard),
         port=port,
         host=host,
     )
     exposition.start()
     return exposition
-
-
-def _alive(shard: RunningShard) -> str:
-    silent = shard.seconds_since_tick
-    if silent <= SILENCE_SECONDS_MAX:
-        return ""
-    return f"the thread that renews leases has not come round for {silent:.1f} s"
 
 
 def _ready(shard: RunningShard) -> str:

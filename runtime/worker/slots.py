@@ -8,6 +8,7 @@ from typing import Final
 
 from stepwell.core.restarts import Death, Shard
 from stepwell.worker import control as c
+from stepwell.worker.health import NO_PARTITION, silence
 from stepwell.worker.spawn import Handle
 
 __all__ = ["Cause", "Slot", "alive", "ready"]
@@ -119,9 +120,9 @@ def alive(slots: Sequence[Slot], now: float) -> str:
     for slot in slots:
         pulse = slot.pulse
         if pulse is not None and slot.state == "running":
-            silent = now - slot.heard_at + pulse.silent
-            if silent > c.SILENCE_SECONDS_MAX:
-                return f"shard {slot.name}: the thread that renews leases has not come round for {silent:.1f} s"
+            problem = silence(now - slot.heard_at + pulse.silent)
+            if problem:
+                return f"shard {slot.name}: {problem}"
     return ""
 
 
@@ -136,4 +137,4 @@ def ready(slots: Sequence[Slot]) -> str:
     for name, pulse in pulses:
         if pulse.problem:
             return f"shard {name}: {pulse.problem}"
-    return "" if any(pulse.ready for _, pulse in pulses) else c.NO_PARTITION
+    return "" if any(pulse.ready for _, pulse in pulses) else NO_PARTITION

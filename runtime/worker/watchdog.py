@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
 
+from stepwell.actors.kit.frames import place_of
 from stepwell.actors.kit.scheduler import ThreadScheduler
 from stepwell.metrics.saying import say
 
@@ -62,6 +63,4 @@ class Watchdog:
     def _place(self) -> str:
         thread = self._scheduler.timer_heap.thread
         frame = None if thread is None else self._frames().get(thread)
-        if frame is None:
-            return ""
-        return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+        return "" if frame is None else place_of(frame)

@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 
 from stepwell.metrics.sheet import Sheet
-from stepwell.worker.control import NO_PARTITION
 from stepwell.worker.endpoint import serve
+from stepwell.worker.health import NO_PARTITION
 from stepwell.worker.hosting import Hosted
 from stepwell.worker.telemetry import Telemetry
 
