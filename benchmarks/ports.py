@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import random
 import socket
@@ -94,4 +95,6 @@ def _is_free(port: int) -> bool:
     return True
 
 
-_of_this_process = Ports(outside(_ephemeral()), random.Random(), Claims().claim)
+_claims = Claims()
+atexit.register(_claims.close)
+_of_this_process = Ports(outside(_ephemeral()), random.Random(), _claims.claim)
