@@ -51,7 +51,7 @@ class AsyncClient:
         self._talk = Talk(namespace, partitions, clock, new_id, promised(durability))
         self._namespace = namespace
         self._address = resolve(url, data_dir)
-        self._wire = AsyncWire(self._address, connect, self._talk.view, on_join=self._joined)
+        self._wire = AsyncWire(self._address, connect, self._talk.view, clock, on_join=self._joined)
         self._leave: weakref.finalize[[], AsyncClient] | None = None
 
     async def start(

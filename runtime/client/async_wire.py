@@ -14,7 +14,8 @@ from stepwell.client.async_ears import Ear, Ears
 from stepwell.client.facts import NamespaceView
 from stepwell.client.following import Away
 from stepwell.client.moves import Ask, Conversation, Hear, Listen, Move, Peek
-from stepwell.client.wire import explained
+from stepwell.client.wire import Trouble, explained
+from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.store.async_link import AsyncLink
 from stepwell.store.connect import explain
@@ -35,12 +36,14 @@ class AsyncWire:
         address: Address,
         connect: Callable[[str], redis.asyncio.Redis],
         view: NamespaceView,
+        clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         on_join: Callable[[Place], None] = lambda place: None,
     ) -> None:
         self._address = address
         self._connect = connect
         self._view = view
+        self._clock = clock
         self._sleep = sleep
         self._on_join = on_join
         self._ears = Ears()
@@ -54,14 +57,18 @@ class AsyncWire:
         place = await self.join()
         ear = Ear(self._ears)
         cancelled = _cancellations()
+        trouble = Trouble(self._clock)
         try:
             move = next(conversation)
             while True:
+                trouble.sends(move)
                 try:
                     answer = await self._carry_out(move, ear, place)
                 except StoreError as error:
+                    trouble.failed()
                     move = conversation.throw(error)
                 else:
+                    trouble.answered(move)
                     if cancelled() > 0:
                         # redis-py waits with asyncio.wait_for, which may lose a cancellation before Python 3.12.
                         raise asyncio.CancelledError
@@ -69,7 +76,7 @@ class AsyncWire:
         except StopIteration as end:
             return cast("T", end.value)
         except StoreError as error:
-            raise explained(error, place.url) from error
+            raise explained(error, place.url, trouble.seconds) from error
         finally:
             conversation.close()
             ear.leave()

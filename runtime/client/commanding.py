@@ -9,6 +9,7 @@ import msgspec
 
 from stepwell.client.facts import NamespaceView
 from stepwell.client.moves import Conversation, ask, watch
+from stepwell.client.repeats import Repeats
 from stepwell.client.waiting import deadline_of, no_such
 from stepwell.core import codec
 from stepwell.core.clock import Clock
@@ -85,7 +86,7 @@ def command(
         raise no_such(execution_id)
     partition = keys.partition_of(execution_id)
     fields = entry_fields(verb, execution_id, command_id, data, view.now_ms(facts))
-    yield from ask(queries.send(keys, partition, fields))
+    yield from ask(queries.send(keys, partition, fields), Repeats(within=max(0.0, deadline - clock.monotonic())))
     if not facts.workers:
         deadline = min(deadline, clock.monotonic() + NO_WORKER_SECONDS)
     outcome = yield from watch(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stepwell.client.moves import Conversation, ask
+from stepwell.client.repeats import Repeats
 from stepwell.core.clock import Clock
 from stepwell.core.errors import StoreUnfit
 from stepwell.core.partition import DEFAULT_PARTITIONS
@@ -54,7 +55,7 @@ class NamespaceView:
     def keys(self) -> Conversation[Keys]:
         """The namespace's keys; its number of partitions never changes, so they are asked for once."""
         if self._facts is None:
-            self._facts = yield from ask(self._query([]))
+            self._facts = yield from self._ask()
         return self._blank if self._facts is None else self._facts.keys
 
     def durability(self) -> Durability:
@@ -73,7 +74,7 @@ class NamespaceView:
 
         Raises StoreUnfit where it is not what this client expects.
         """
-        facts = yield from ask(self._query([]))
+        facts = yield from self._ask()
         if facts is None:
             # Whoever comes first settles the number of partitions; the secret is for workers to make.
             meta = self._blank.meta
@@ -94,6 +95,9 @@ class NamespaceView:
     def now_ms(self, facts: Facts) -> int:
         """The namespace's time now, as far as these facts tell."""
         return facts.server_ms + int((self._clock.monotonic() - facts.at) * 1000)
+
+    def _ask(self) -> Conversation[Facts | None]:
+        return ask(self._query([]), Repeats(met=self._facts is not None))
 
     def _query(self, first: list[Command]) -> Query[Facts | None]:
         blank = self._blank

@@ -6,12 +6,11 @@ A wire raises `LinkDown`, `StoreRefused` or `StoreError` into the conversation w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar, cast
 
-from redis.exceptions import AuthenticationError
-
+from stepwell.client.repeats import REPEAT_AFTER, Repeats, growing
 from stepwell.core.clock import Clock
 from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.queries import Query
@@ -34,10 +33,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Waits before a request whose reply was lost is sent again, in seconds; then the error is the caller's.
-REPEAT_AFTER: Final = (0.05, 0.2, 0.5)
-# What a cluster refuses while a slot moves, or a master has just come back.
-_SOON_OVER: Final = frozenset({"TRYAGAIN", "CLUSTERDOWN"})
 # A published message may be lost with a connection: what is waited for is read again this often, in seconds.
 NET_SECONDS: Final = 5.0
 # How long somebody who waits goes on while Redis is away, in seconds.
@@ -85,27 +80,25 @@ Move: TypeAlias = Ask | Peek | Listen | Hear | Recover
 Conversation: TypeAlias = Generator[Move, object, T]
 
 
-def ask(query: Query[T]) -> Conversation[T]:
-    """Ask; what is lost on the way is sent again a few times, so it must be harmless to repeat."""
-    return (yield from _repeated(Ask(query.commands), query.parse))
+def ask(query: Query[T], repeats: Repeats | None = None) -> Conversation[T]:
+    """Ask; what is lost on the way is sent again a few times, so it must be harmless to repeat. What a server refuses
+    that has just become a replica is repeated for a few seconds: the next try may find the new primary."""
+    return (yield from _repeated(Ask(query.commands), query.parse, repeats or Repeats()))
 
 
 def peek(query: Query[T]) -> Conversation[T]:
     """The same, where single commands may go unanswered: `parse` finds a Refused or a Broken in their places."""
-    return (yield from _repeated(Peek(query.commands), query.parse))
+    return (yield from _repeated(Peek(query.commands), query.parse, Repeats()))
 
 
-def _repeated(move: Ask | Peek, parse: Callable[[Sequence[object]], T]) -> Conversation[T]:
-    pauses = iter(REPEAT_AFTER)
+def _repeated(move: Ask | Peek, parse: Callable[[Sequence[object]], T], repeats: Repeats) -> Conversation[T]:
     while True:
         try:
             replies = yield move
             return parse(cast("list[object]", replies))
         except (LinkDown, StoreRefused) as error:
-            if isinstance(error, StoreRefused) and error.kind not in _SOON_OVER:
-                raise
-            pause = next(pauses, None)
-            if pause is None or isinstance(error.__cause__, AuthenticationError):
+            pause = repeats.pause(error)
+            if pause is None:
                 raise
             yield Recover(pause)
 
@@ -159,7 +152,7 @@ class Outage:
 
     def over(self) -> None:
         self._since: float | None = None
-        self._pauses = _growing(REPEAT_AFTER[0])
+        self._pauses = growing(REPEAT_AFTER[0], OUTAGE_PAUSE_MAX)
 
     def pause(self) -> float | None:
         """Seconds to wait; None when it has lasted too long."""
@@ -172,9 +165,3 @@ class Outage:
     def lasted(self) -> float:
         """Seconds since it began; 0 where there is none."""
         return 0.0 if self._since is None else self._clock.monotonic() - self._since
-
-
-def _growing(first: float) -> Iterator[float]:
-    while True:
-        yield first
-        first = min(first * 2, OUTAGE_PAUSE_MAX)

@@ -19,7 +19,7 @@ from stepwell.store.connect import explain
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link, LinkDown
 
-__all__ = ["CONFIRM_SECONDS", "IDLE_MAX", "Wire", "explained", "is_message"]
+__all__ = ["CONFIRM_SECONDS", "IDLE_MAX", "Trouble", "Wire", "explained", "is_message"]
 
 T = TypeVar("T")
 
@@ -70,20 +70,24 @@ class Wire:
         if self._closed:
             raise UsageError("this client is closed: make a new one")
         ear = _Ear(self._idle, self._clock)
+        trouble = Trouble(self._clock)
         try:
             move = next(conversation)
             while True:
+                trouble.sends(move)
                 try:
                     answer = self._carry_out(move, ear)
                 except StoreError as error:
+                    trouble.failed()
                     move = conversation.throw(error)
                 else:
+                    trouble.answered(move)
                     move = conversation.send(answer)
         except StopIteration as end:
             ear.keep()
             return cast("T", end.value)
         except StoreError as error:
-            raise explained(error, self._place.url) from error
+            raise explained(error, self._place.url, trouble.seconds) from error
         finally:
             conversation.close()
             ear.drop()
@@ -188,7 +192,35 @@ def is_message(message: object, kind: str, channel: str) -> bool:
     return isinstance(message, dict) and message.get("type") == kind and message.get("channel") == channel.encode()
 
 
-def explained(error: StoreError, url: str) -> StoreError:
-    """The error in words for a person, where it has one of redis-py behind it."""
+class Trouble:
+    """How long the server has answered nothing of one conversation."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sent = 0.0
+        self._since: float | None = None
+
+    def sends(self, move: Move) -> None:
+        """It is carried out next."""
+        self._sent = self._clock.monotonic()
+
+    def failed(self) -> None:
+        """It was not answered."""
+        if self._since is None:
+            self._since = self._sent
+
+    def answered(self, move: Move) -> None:
+        """It was; waiting is no answer."""
+        if isinstance(move, Ask | Peek):
+            self._since = None
+
+    @property
+    def seconds(self) -> float:
+        """Since the first of the moves in a row that failed was made; 0 where none did."""
+        return 0.0 if self._since is None else self._clock.monotonic() - self._since
+
+
+def explained(error: StoreError, url: str, waited: float = 0.0) -> StoreError:
+    """The error in words for a person, where it has one of redis-py behind it. `waited`: seconds, if they are known."""
     cause = error.__cause__
-    return explain(cause, url) if isinstance(cause, RedisError | OSError) else error
+    return explain(cause, url, waited) if isinstance(cause, RedisError | OSError) else error

@@ -175,7 +175,8 @@ def _greet(client: redis.Redis, address: str) -> None:
     except rx.NoPermissionError:
         return
     except (rx.RedisError, OSError) as error:
-        raise explain(error, address) from error
+        patience = client.get_connection_kwargs().get("socket_timeout")
+        raise explain(error, address, patience or 0.0) from error
 
 
 def _ask(ask: Callable[[], Facts], address: str) -> Facts:

@@ -11,7 +11,6 @@ import errno
 import re
 import socket
 import ssl
-from collections.abc import Iterator
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
@@ -30,6 +29,7 @@ from stepwell.store.async_cluster import AsyncStoreClient, new_async_pool
 from stepwell.store.cluster import StoreClient, masters_of, new_pool
 from stepwell.store.nodes import seed_of
 from stepwell.store.sentinel import async_sentinel_pool, sentinel_pool
+from stepwell.store.troubles import causes
 from stepwell.store.url import read_url
 
 __all__ = ["address_of", "async_connect", "connect", "explain"]
@@ -113,19 +113,23 @@ def _options(
     }
 
 
-def explain(error: BaseException, url: str) -> StoreError:
+def explain(error: BaseException, url: str, waited: float = 0.0) -> StoreError:
     """Turn any error of redis-py into one sentence that says what happened at `url` and what to do.
 
-    StoreUnfit means that the server answers but refuses to serve us as it is. No password is ever shown.
+    StoreUnfit means that the server answers but refuses to serve us as it is. No password is ever shown. `waited`: how
+    many seconds an answer was waited for, if that is known.
     """
     if isinstance(error, StoreError):
         return error
-    # The asyncio client wraps what the handshake was refused for.
-    while type(error) is rx.ConnectionError and isinstance(error.__cause__, rx.RedisError):
-        error = error.__cause__
+    # The asyncio client wraps what the handshake was refused for, either one what a former primary of Sentinels says.
+    while type(error) is rx.ConnectionError:
+        wrapped = error.__cause__ or error.__context__
+        if not isinstance(wrapped, rx.RedisError):
+            break
+        error = wrapped
     where = f"Redis at {redact_url(url)}"
     detail = Secrets(_secrets(url)).hide(redact(" ".join(str(error).split()))).rstrip(".")
-    found = _refusal(error, where, detail) or _broken_link(error, where, detail)
+    found = _refusal(error, where, detail) or _broken_link(error, where, detail, waited)
     return found or StoreError(f"{where} answered with an error: {detail or type(error).__name__}")
 
 
@@ -142,6 +146,11 @@ def _secrets(url: str) -> list[str]:
 
 # Not as a whole URL: in what is shown, PASSWORD there would be taken for one.
 _WANTS_PASSWORD = "wants a password: give it in the URL, as :PASSWORD@ before the host"
+# What to do about a replica: of one server, and where Sentinels say which one it is.
+_PRIMARY = (
+    "give the URL of its primary, or try again if it was one a moment ago (a failover)",
+    "its Sentinels have not yet found it another primary: try again, and look at their logs if it lasts",
+)
 # First match wins: (name or code of the error, kind, what to say). `{detail}` is the server's own sentence.
 _REFUSALS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("without any password configured", StoreUnreachable, "has no password set but the URL gives one: leave it out"),
@@ -149,7 +158,7 @@ _REFUSALS: tuple[tuple[str, type[StoreError], str], ...] = (
     ("Authentication required", StoreUnreachable, _WANTS_PASSWORD),
     ("WRONGPASS", StoreUnreachable, "refused the user name or password: correct them in the URL"),
     ("NOPERM", StoreUnfit, "does not let this user do what is needed ({detail}): extend its rights with ACL SETUSER"),
-    ("READONLY", StoreUnfit, "is a read-only replica: give the URL of its primary"),
+    ("READONLY", StoreUnfit, "is a read-only replica: {primary}"),
     ("MASTERDOWN", StoreUnfit, "is a replica without its primary: give the URL of the primary"),
     ("OOM", StoreUnfit, "is full (its maxmemory is used up): raise maxmemory or free memory, then try again"),
     (
@@ -199,24 +208,15 @@ def _refusal(error: BaseException, where: str, detail: str) -> StoreError | None
         # Redis before 7 wraps what a script's command was refused for: "ERR Error running script ...: -OOM ...".
         for sign, kind, say in _REFUSALS:
             if sign == code or re.search(rf"(^|[\s-]){re.escape(sign)}\b", detail):
-                return kind(f"{where} {say.format(detail=detail)}")
+                return kind(f"{where} {say.format(detail=detail, primary=_PRIMARY['+sentinel://' in where])}")
     return None
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ or link.__context__
-
-
-def _broken_link(error: BaseException, where: str, detail: str) -> StoreError | None:
+def _broken_link(error: BaseException, where: str, detail: str, waited: float) -> StoreError | None:
     """There was no proper conversation: name, network, socket, TLS or the wrong program at the other end."""
     if isinstance(error, MasterNotFoundError | AsyncMasterNotFoundError):
         return StoreUnreachable(f"{where} {detail}")
-    for cause in _causes(error):
+    for cause in causes(error):
         if isinstance(cause, ssl.SSLError):
             return StoreUnreachable(_tls(cause, where))
         if isinstance(cause, socket.gaierror):
@@ -225,7 +225,9 @@ def _broken_link(error: BaseException, where: str, detail: str) -> StoreError | 
             return StoreUnreachable(f"{where} {_SYSTEM[cause.errno]}")
     if isinstance(error, rx.TimeoutError | TimeoutError):
         tls = ", or without TLS (then write redis://)" if "rediss://" in where else ""
-        return StoreUnreachable(f"{where} did not answer in time: is it overloaded, stopped, behind a firewall{tls}?")
+        time = f"within {waited:.0f} s" if waited >= 1 else "in time"
+        check = f"is it Redis (check host and port), overloaded, stopped, behind a firewall{tls}?"
+        return StoreUnreachable(f"{where} did not answer {time}: {check}")
     if isinstance(error, rx.MaxConnectionsError):
         return StoreUnreachable(f"{where}: all connections of this client are in use, use fewer threads at once")
     if isinstance(error, rx.InvalidResponse) or "rotocol error" in detail:

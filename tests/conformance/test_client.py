@@ -17,11 +17,13 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from stepwell.client import AsyncClient, Client
+from stepwell.client.repeats import FAILOVER_SECONDS
 from stepwell.core import records
 from stepwell.core.errors import (
     CommandRefused,
     ExecutionExists,
     ExecutionFailed,
+    StoreUnfit,
     StoreUnreachable,
     UnknownExecution,
     UsageError,
@@ -323,6 +325,51 @@ def test_a_closed_client_says_so_and_closing_twice_is_harmless(store):
     client.close()
     with pytest.raises(UsageError, match="closed"):
         client.list()
+
+
+@pytest.mark.real_server
+@pytest.mark.pain(11)
+def test_both_clients_wait_for_the_end_of_a_failover(store, client, async_client):
+    """A former primary refuses writes; by the next try it, or whoever is at its address, is one again."""
+    pauses = []
+
+    def demote():
+        store.client.execute_command("REPLICAOF", "127.0.0.1", "1")
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) % 3 == 0:
+            store.client.execute_command("REPLICAOF", "NO", "ONE")
+
+    async def async_pause(seconds):
+        pause(seconds)
+
+    async def start():
+        async with async_client() as other:
+            other._wire._sleep = async_pause
+            return await other.start("checkout", {"n": 1}, "e2")
+
+    client.start("checkout", {"n": 1}, "e0")
+    client._wire._sleep = pause
+    demote()
+    assert client.start("checkout", {"n": 1}, "e1") == "e1"
+    demote()
+    assert asyncio.run(start()) == "e2"
+    assert pauses == [0.05, 0.1, 0.2] * 2
+
+
+@pytest.mark.real_server
+def test_a_server_that_stays_read_only_is_told_in_the_end(store, client):
+    client.start("checkout", {"n": 1}, "e0")
+    waited = []
+    client._wire._sleep = waited.append
+    store.client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    try:
+        with pytest.raises(StoreUnfit, match="is a read-only replica: give the URL of its primary, or try again"):
+            client.start("checkout", {"n": 1}, "e1")
+    finally:
+        store.client.execute_command("REPLICAOF", "NO", "ONE")
+    assert sum(waited) == pytest.approx(FAILOVER_SECONDS)
 
 
 @pytest.mark.real_server

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +207,23 @@ def test_tls_against_a_server_without_it(servers: Servers) -> None:
         check_server(client)
     assert "redis://" in str(caught.value).partition("rediss://")[2]
     assert PASSWORD not in str(caught.value)
+
+
+def test_what_takes_connections_and_says_nothing_is_asked_once_by_who_never_met_it() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(16)
+        silent.settimeout(0)
+        url = f"redis://:{PASSWORD}@127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            Client(url, connect=partial(connect, socket_timeout=0.2)) as client,
+            pytest.raises(StoreUnreachable, match=r"did not answer .*is it Redis") as caught,
+        ):
+            client.list()
+        assert PASSWORD not in str(caught.value)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 def test_a_stopped_server_is_given_up_at_the_timeout(servers: Servers) -> None:

@@ -48,6 +48,38 @@ def test_a_failover_that_was_asked_for_costs_no_attempt(sentinel_stage: Stage, w
 
 
 @pytest.mark.pain(11)
+def test_clients_wait_while_sentinels_still_name_a_server_that_has_become_a_replica(watched: Watched) -> None:
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        with watched.primary.admin() as admin:
+            admin.execute_command("REPLICAOF", "NO", "ONE")
+
+    async def async_pause(seconds: float) -> None:
+        pause(seconds)
+
+    def demote() -> None:
+        with watched.primary.admin() as admin:
+            admin.execute_command("REPLICAOF", "127.0.0.1", "1")
+
+    async def start() -> str:
+        async with AsyncClient(watched.url) as client:
+            client._wire._sleep = async_pause
+            await client.start("holding", {"gate": "go"}, "before-async")
+            demote()
+            return await client.start("holding", {"gate": "go"}, "async")
+
+    with Client(watched.url) as client:
+        client._wire._sleep = pause
+        client.start("holding", {"gate": "go"}, "before")
+        demote()
+        assert client.start("holding", {"gate": "go"}, "blocking") == "blocking"
+    assert asyncio.run(start()) == "async"
+    assert pauses == [0.05, 0.05]
+
+
+@pytest.mark.pain(11)
 def test_a_primary_that_dies_is_replaced_under_load_and_nothing_is_lost(
     sentinel_stage: Stage, watched: Watched
 ) -> None:

@@ -172,6 +172,13 @@ def test_the_address_of_a_client_names_no_user(url: str, address: str) -> None:
     assert address_of(connect(url)) == address
 
 
+def demoted() -> rx.ConnectionError:
+    """As redis-py tells it of a primary that Sentinels watch."""
+    error = rx.ConnectionError("The previous master is now a slave")
+    error.__context__ = rx.ReadOnlyError("You can't write against a read only replica.")
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "says"),
     [
@@ -209,7 +216,8 @@ def test_the_address_of_a_client_names_no_user(url: str, address: str) -> None:
         (rx.ResponseError("This instance has cluster support disabled"), StoreUnfit, "give the URL of one server"),
         (rx.ConnectionError("max number of clients reached"), StoreUnreachable, "raise its maxclients"),
         (rx.ResponseError("DB index is out of range"), StoreUnreachable, "no database with that number"),
-        (rx.TimeoutError("Timeout reading from socket"), StoreUnreachable, "did not answer in time"),
+        (demoted(), StoreUnfit, "is a read-only replica: give the URL of its primary, or try again"),
+        (rx.TimeoutError("Timeout reading from socket"), StoreUnreachable, "did not answer in time: is it Redis"),
         (rx.ConnectionError("Connection closed by server."), StoreUnreachable, "closed the connection"),
         (rx.InvalidResponse("Protocol Error: b'H'"), StoreUnreachable, "does not speak the Redis protocol"),
         (
@@ -239,6 +247,20 @@ def test_each_failure_is_one_sentence_that_says_what_to_do(error: Exception, kin
     assert "\n" not in str(explained)
     assert PASSWORD not in str(explained)
     assert "Error(" not in str(explained)
+
+
+def test_a_silent_server_is_told_with_the_time_that_it_was_waited_for() -> None:
+    told = str(explain(rx.TimeoutError("Timeout reading from socket"), URL, 5.04))
+    assert told == (
+        "Redis at redis://:***@db.example:6380/2 did not answer within 5 s: is it Redis (check host and port),"
+        " overloaded, stopped, behind a firewall?"
+    )
+    assert "in time" in str(explain(rx.TimeoutError("Timeout"), URL, 0.2))
+
+
+def test_a_replica_that_sentinels_name_is_not_said_to_need_another_url() -> None:
+    told = str(explain(demoted(), "redis+sentinel://h/main"))
+    assert "is a read-only replica: its Sentinels have not yet found it another primary: try again" in told
 
 
 def test_an_explained_error_is_not_explained_again() -> None:

@@ -8,6 +8,7 @@ import pytest
 from stepwell.client import CommandResult
 from stepwell.client.moves import Listen
 from stepwell.core.errors import CommandRefused, InvalidName, PayloadError, UnknownExecution
+from stepwell.store.link import StoreRefused
 
 
 @pytest.fixture
@@ -47,6 +48,26 @@ def test_a_refusal_is_raised_with_its_reason(started, verb):
 def test_what_an_applied_command_adds_is_told(started):
     started.later(1, lambda: started.answer(applied=True, status="cancelled", reason="it was cancelled before"))
     assert send(started).note == "it was cancelled before"
+
+
+@pytest.mark.pain(11)
+def test_a_failover_is_waited_for_within_the_commands_time(started):
+    readonly = StoreRefused("You can't write against a read only replica.", "READONLY")
+    ask, refuses = started._ask, [readonly] * 3
+
+    def ask_or_refuse(commands, call):
+        if refuses and commands[0][0] == "XADD":
+            raise refuses.pop()
+        return ask(commands, call)
+
+    started._ask = ask_or_refuse
+    started.later(2, lambda: started.answer(applied=True))
+    assert send(started).applied
+    refuses += [readonly] * 99
+    before = started.clock.monotonic()
+    with pytest.raises(StoreRefused, match="READONLY"):
+        send(started, timeout=0.5)
+    assert started.clock.monotonic() - before == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("lost", ["XADD", "HMGET"])

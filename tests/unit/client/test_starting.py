@@ -10,6 +10,7 @@ from spans import Collected
 
 from stepwell import flow, step
 from stepwell.client.moves import Recover
+from stepwell.client.repeats import FAILOVER_SECONDS
 from stepwell.core.errors import (
     ExecutionExists,
     InvalidInput,
@@ -139,6 +140,32 @@ def test_what_a_cluster_refuses_for_a_moment_is_tried_again(world, kind):
     world.refused = [StoreRefused("the slot moves", kind)] * 9
     with pytest.raises(StoreRefused):
         world.run(world.talk.describe("e1"))
+
+
+@pytest.mark.pain(11)
+def test_a_start_that_meets_a_failover_waits_for_its_end(world):
+    readonly = StoreRefused("You can't write against a read only replica.", "READONLY")
+    world.start("e0")
+    world.refused = [readonly] * 4
+    assert world.start("e1") == "e1"
+    assert 0.5 < world.clock.monotonic() < FAILOVER_SECONDS
+    world.refused = [readonly] * 99
+    with pytest.raises(StoreRefused, match="READONLY"):
+        world.start("e2")
+    assert world.clock.monotonic() < 2 * FAILOVER_SECONDS + 1
+
+
+def test_a_server_that_has_never_said_anything_is_asked_once(world):
+    silent = rx.TimeoutError("Timeout reading from socket")
+    world.refused = [silent] * 9
+    with pytest.raises(LinkDown):
+        world.start("e1")
+    assert world.kinds(Recover) == 0
+    world.refused = []
+    world.start("e1")
+    world.refused = [silent] * 3
+    assert world.start("e2") == "e2", "one that has answered may be held up"
+    assert world.kinds(Recover) == 3
 
 
 def test_a_full_server_is_told_at_once(world):

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from stepwell.core.errors import StoreError
 from stepwell.store.link import LinkDown, StoreRefused
 from stepwell.store.replies import TRANSIENT
 from stepwell.store.troubles import KINDS, kind_of, kind_of_refusal
+
+
+def demoted() -> RedisConnectionError:
+    """As redis-py tells it of a primary that Sentinels watch."""
+    error = RedisConnectionError("The previous master is now a slave")
+    error.__context__ = ReadOnlyError("You can't write against a read only replica.")
+    return error
 
 
 def raised(error: LinkDown, cause: Exception | None) -> LinkDown:
@@ -27,6 +35,7 @@ def raised(error: LinkDown, cause: Exception | None) -> LinkDown:
         (raised(LinkDown("broke after 1 of 3"), RedisConnectionError("reset")), "broken"),
         (raised(LinkDown("broke after 0 of 3"), RedisTimeoutError("timed out")), "timeout"),
         (raised(LinkDown("broke after 0 of 3"), TimeoutError("no answer in time")), "timeout"),
+        (raised(LinkDown("broke after 0 of 3"), demoted()), "readonly"),
         (StoreRefused("You can't write against a read only replica.", "READONLY"), "readonly"),
         (StoreRefused("command not allowed when used memory > 'maxmemory'", "OOM"), "full"),
         (StoreRefused("Redis is loading the dataset in memory", "LOADING"), "loading"),
