@@ -144,11 +144,11 @@ class ExecutionActor(ExecutionFields):
     def _handle(self, message: object) -> None:
         if type(message) is m.StepDone:
             self._settling = message
-            now, began, queued = self._now(), message.started_at, message.queued_ms
-            self._feed(AttemptSucceeded(now, message.path, message.attempt, began, message.value, queued))
+            now, began, ended, queued = self._now(), message.started_at, message.ended_at, message.queued_ms
+            self._feed(AttemptSucceeded(now, message.path, message.attempt, began, ended, message.value, queued))
         elif type(message) is m.StepErred:
             self._settling = message
-            self._feed(attempt_failed(message, self._now()))
+            self._feed(attempt_failed(message, self._now(), self._shard.clock.monotonic()))
         elif type(message) is m.TimerDue:
             self._feed(TimerFired(self._now(), message.path, message.woken_by))
         elif type(message) is m.Doorbell:

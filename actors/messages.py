@@ -38,21 +38,26 @@ Mail: TypeAlias = Doorbell | CommandMail
 
 
 class StepDone(msgspec.Struct, gc=False):
-    """An attempt returned; `value` is its encoded result. It was ready for `queued_ms` before its body began."""
+    """An attempt returned; `value` is its encoded result. It was ready for `queued_ms` before its body began, and ended
+    at `ended_at` (ms), whenever its actor comes to hear of it."""
 
     path: str
     attempt: int
     started_at: int
+    ended_at: int
     value: bytes
     queued_ms: int = 0
 
 
 class StepErred(msgspec.Struct, gc=False):
-    """An attempt raised; `policy` is its step's."""
+    """An attempt raised; `policy` is its step's. Its body ended at `ended_at` (ms), when the monotonic clock read
+    `ended` (seconds)."""
 
     path: str
     attempt: int
     started_at: int | None
+    ended_at: int
+    ended: float
     error: Failure
     retryable: bool
     policy: Retry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from stepwell.actors.messages import BodyBegan, Park, StepErred
@@ -12,19 +13,23 @@ from stepwell.core.rules.facts import step_name
 from stepwell.core.status import PARKED, STEP_BACKOFF
 
 
-def attempt_failed(message: StepErred, now: int) -> AttemptFailed:
-    """An attempt's error for the rules, heard at `now` (ms)."""
+def attempt_failed(message: StepErred, now: int, monotonic: float) -> AttemptFailed:
+    """An attempt's error for the rules, heard at `now` (ms), when the monotonic clock reads so many seconds."""
+    # Rounded to the nanosecond first, then down: what is left of a delay must not be short.
+    passed_ms = math.floor(round((monotonic - message.ended) * 1000, 6))
     return AttemptFailed(
         now,
         message.path,
         message.attempt,
         message.started_at,
+        message.ended_at,
         message.error,
         message.retryable,
         message.policy,
         message.retry_after,
         message.kind,
         message.queued_ms,
+        passed_ms,
     )
 
 

@@ -254,13 +254,14 @@ class LocalRun:
                 path,
                 op.attempt,
                 started,
+                self.now_ms,
                 judged.error,
                 judged.retryable,
                 step.retry,
                 judged.retry_after,
                 judged.kind,
             )
-        return AttemptSucceeded(self.now_ms, path, op.attempt, started, raw)
+        return AttemptSucceeded(self.now_ms, path, op.attempt, started, self.now_ms, raw)
 
     def fire(self, path: str) -> None:
         """Let time pass until the timer at `path` is due, and fire it."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from stepwell.actors.kit.clock import deadline_in
 from stepwell.actors.messages import StepErred
 from stepwell.actors.runner.order import StepOrder
+from stepwell.core.clock import Clock
 from stepwell.flow.attempt import AttemptError, failure_of
 from stepwell.flow.context import StepContext
 
@@ -23,20 +24,22 @@ def context_with_deadline(order: StepOrder) -> StepContext:
     return replace(order.context, deadline=deadline_in(timeout))
 
 
-def erred(order: StepOrder, started: int, error: BaseException) -> StepErred:
-    """What the attempt raised, judged by its step's policy."""
+def erred(order: StepOrder, started: int, error: BaseException, clock: Clock) -> StepErred:
+    """What the attempt raised just now, judged by its step's policy."""
     context = order.context
     logger.debug("attempt %d of %s %s raised", context.attempt, context.execution_id, context.path, exc_info=error)
-    return told(order, started, failure_of(error, order.call.step))
+    return told(order, started, failure_of(error, order.call.step), clock)
 
 
-def told(order: StepOrder, started: int, judged: AttemptError) -> StepErred:
-    """An error that was judged where it was raised."""
+def told(order: StepOrder, started: int, judged: AttemptError, clock: Clock) -> StepErred:
+    """An error that was judged where it was raised; the attempt has ended just now."""
     context = order.context
     return StepErred(
         context.path,
         context.attempt,
         started,
+        clock.now_ms(),
+        clock.monotonic(),
         judged.error,
         judged.retryable,
         order.call.step.retry,

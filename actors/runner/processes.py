@@ -134,15 +134,15 @@ class ProcessPool:
                 say(logger, "StepsHeldBack", what, error, part="processes", error=error, of=of)
                 self._attempts.hold_back(attempt)
             except NotLoaded as error:
-                self._never_ran(attempt, told(attempt.order, started, AttemptError(error.failure, True)))
+                self._never_ran(attempt, told(attempt.order, started, AttemptError(error.failure, True), self._clock))
             except (PayloadError, DefinitionError, StepCrashed) as error:
-                self._never_ran(attempt, erred(attempt.order, started, error))
+                self._never_ran(attempt, erred(attempt.order, started, error, self._clock))
             except Exception as error:
                 # A fault of ours must not leave an execution waiting for ever.
                 what, of = _of(attempt.order, "could not be attended"), attempt.order.context.log_fields
                 say(logger, "PartErred", "%s", what, traceback=error, part="processes", of=of)
                 if attempt.outcome is None:
-                    self._attempts.finish(attempt, erred(attempt.order, started, error))
+                    self._attempts.finish(attempt, erred(attempt.order, started, error, self._clock))
 
     async def _run_one(self, attempt: Attempt) -> None:
         order = attempt.order
@@ -192,14 +192,14 @@ class ProcessPool:
         except TimeoutError:
             await process.kill()
             late = StepTimeout(f"attempt took longer than {step.timeout:g} s; its process was killed")
-            return erred(order, started, late)
+            return erred(order, started, late, self._clock)
         except ProcessGone as gone:
-            return None if self._stopping else erred(order, started, _crashed(order, gone))
+            return None if self._stopping else erred(order, started, _crashed(order, gone), self._clock)
         assert isinstance(answer, wire.Ended)
         if answer.error is not None:
-            return told(order, started, answer.error)
-        queued = max(0, started - order.ready_at)
-        return StepDone(order.context.path, order.context.attempt, started, answer.value, queued)
+            return told(order, started, answer.error, self._clock)
+        ended, queued = self._clock.now_ms(), max(0, started - order.ready_at)
+        return StepDone(order.context.path, order.context.attempt, started, ended, answer.value, queued)
 
     @asynccontextmanager
     async def _process(self, order: StepOrder, code: StepCode) -> AsyncIterator[StepProcess]:

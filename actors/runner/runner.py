@@ -197,10 +197,10 @@ class StepRunner:
             elif limit is not None:
                 lasted = self._lasted(limit, timeout)
             cut_short = self._attempts.closed and isinstance(raised, asyncio.CancelledError)
-            outcome = None if cut_short else erred(order, started, error)
+            outcome = None if cut_short else erred(order, started, error, self._clock)
         else:
-            queued = max(0, started - order.ready_at)
-            outcome = StepDone(order.context.path, order.context.attempt, started, raw, queued)
+            ended, queued = self._clock.now_ms(), max(0, started - order.ready_at)
+            outcome = StepDone(order.context.path, order.context.attempt, started, ended, raw, queued)
             if limit is not None:
                 lasted = self._lasted(limit, timeout)
         self._attempts.finish(attempt, outcome)
@@ -241,10 +241,10 @@ class StepRunner:
                 context.run(self._tracing.enter, order.context)
             raw = step.encode_result(context.run(step.fn, *args, **kwargs))
         except BaseException as error:
-            outcome = erred(order, started, error)
+            outcome = erred(order, started, error, self._clock)
         else:
-            queued = max(0, started - order.ready_at)
-            outcome = StepDone(order.context.path, order.context.attempt, started, raw, queued)
+            ended, queued = self._clock.now_ms(), max(0, started - order.ready_at)
+            outcome = StepDone(order.context.path, order.context.attempt, started, ended, raw, queued)
         lasted = 0.0 if watch is None else watch.ended()
         self._attempts.finish(attempt, outcome)
         self._look_at(order, lasted)

@@ -1,7 +1,8 @@
 """Typed events: each transition emits one, at one place. Metrics, logs, traces and live views subscribe to them.
 
 They are told once their commit is acknowledged, in the order of the commits. Times (`at` and those that end with `_at`)
-are milliseconds since the epoch on the namespace's clock, when it was decided. docs/events.md has the table.
+are milliseconds since the epoch on the namespace's clock, when it was decided, or when the attempt ended that it is of.
+docs/events.md has the table.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
 
     @property
     def at(self) -> int:
-        """When it was recorded."""
+        """When it ended."""
         return self.due_at - self.delay_ms
 
     @property
@@ -113,7 +114,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 class StepGaveUp(msgspec.Struct, frozen=True, gc=False, tag=True):
     """A step failed for good. `reason`: exhausted, fatal, payload, give_up_on, interrupted, ...; `kind`: how its last
-    attempt ended. It was `interrupted`: no attempt ended, too many were cut short."""
+    attempt ended (`at`). It was `interrupted`: no attempt ended, too many were cut short."""
 
     execution_id: str
     flow: str

@@ -85,29 +85,34 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
 
 
 class AttemptSucceeded(msgspec.Struct, frozen=True, gc=False):
-    """A step's attempt returned; `value` is its encoded result."""
+    """A step's attempt returned; `value` is its encoded result. Its body ended at `ended_at` (ms), which may be long
+    before this is decided on."""
 
     now: int
     path: str
     attempt: int
     started_at: int
+    ended_at: int
     value: bytes
     queued_ms: int = 0  # for which it was ready before its body began
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
-    """A step's attempt raised, and the step's policy judged the error."""
+    """A step's attempt raised, and the step's policy judged the error. Its body ended at `ended_at` (ms); `passed_ms`
+    have really passed since, however the clock was set meanwhile."""
 
     now: int
     path: str
     attempt: int
     started_at: int | None
+    ended_at: int
     error: Failure
     retryable: bool
     policy: Retry
     retry_after: float | None = None
     kind: FailureKind = "error"
     queued_ms: int = 0
+    passed_ms: int = 0
 
 
 class NotStarted(msgspec.Struct, frozen=True, gc=False):

@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stepwell.core import row
+from stepwell.core import events, row
 from stepwell.core.checkpoint import APPLIED_LIMIT, oldest_first
-from stepwell.core.effects import Deliver, Effect, Erase, StartAttempt, Write
+from stepwell.core.effects import ArmTimer, Deliver, Effect, Emit, Erase, StartAttempt, Write
 from stepwell.core.inputs import (
     AttemptFailed,
     AttemptSucceeded,
@@ -49,6 +49,7 @@ WRITTEN_BY_SCRIPTS = ("status", "rev", "commit", "updated_at")
 commands = st.integers(0, 80).map(lambda n: f"c{n}")
 names = st.sampled_from(NAMES)
 attempts = st.integers(-1, 4)
+ages = st.integers(-1, 30_000)  # ms; below 0: threads read the clock at once
 
 
 class Decisions(RuleBasedStateMachine):
@@ -132,16 +133,35 @@ class Decisions(RuleBasedStateMachine):
         if self.driven and not self.cp.open:
             self.happens(Moved(self.now, end=end))
 
-    @rule(path=names, attempt=attempts, right=st.booleans())
-    def succeeds(self, path: str, attempt: int, right: bool) -> None:
-        self.happens(AttemptSucceeded(self.now, path, self.number(path, attempt, right), self.now - 5, b"[1]"))
+    @rule(path=names, attempt=attempts, right=st.booleans(), ago=ages)
+    def succeeds(self, path: str, attempt: int, right: bool, ago: int) -> None:
+        number, ended = self.number(path, attempt, right), self.now - ago
+        self.happens(AttemptSucceeded(self.now, path, number, ended - 5, ended, b"[1]"))
 
     @rule(
-        path=names, attempt=attempts, right=st.booleans(), retryable=st.booleans(), after=st.none() | st.floats(0, 1e9)
+        path=names,
+        attempt=attempts,
+        right=st.booleans(),
+        retryable=st.booleans(),
+        after=st.none() | st.floats(0, 1e9),
+        ago=ages,
+        passed=ages,
     )
-    def fails(self, path: str, attempt: int, right: bool, retryable: bool, after: float | None) -> None:
-        number = self.number(path, attempt, right)
-        self.happens(AttemptFailed(self.now, path, number, None, FAILURE, retryable, POLICY, after))
+    def fails(
+        self, path: str, attempt: int, right: bool, retryable: bool, after: float | None, ago: int, passed: int
+    ) -> None:
+        number, ended = self.number(path, attempt, right), self.now - ago
+        failed = AttemptFailed(
+            self.now, path, number, None, ended, FAILURE, retryable, POLICY, after, passed_ms=max(0, passed)
+        )
+        effects = self.happens(failed)
+        told = [each.event for each in effects if isinstance(each, Emit)]
+        for event in told:
+            if isinstance(event, events.AttemptFailed):
+                assert event.at == min(ended, self.now)
+                timers = [each.delay_ms for each in effects if isinstance(each, ArmTimer)]
+                left = max(0, event.delay_ms - failed.passed_ms)
+                assert timers == ([] if self.cp.status == PARKED else [left])
 
     def number(self, path: str, attempt: int, right: bool) -> int:
         op = self.cp.open.get(path)

@@ -82,8 +82,8 @@ events = st.sampled_from(
         SignalSent(NOW, "c4", "last", b"[2]"),
         TimerFired(NOW, "sleep"),
         TimerFired(NOW, "gather.0/toil"),
-        AttemptSucceeded(NOW, "toil", 1, NOW - 5, b"1"),
-        AttemptSucceeded(NOW, "gather.0/toil", 2, NOW - 5, b"1"),
+        AttemptSucceeded(NOW, "toil", 1, NOW - 5, NOW, b"1"),
+        AttemptSucceeded(NOW, "gather.0/toil", 2, NOW - 5, NOW, b"1"),
         ParkAsked(NOW, "crashed", "by hand"),
     ]
 )

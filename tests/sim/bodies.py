@@ -253,18 +253,19 @@ class SimRunner:
         run = body_of(attempt).run
         assert run is not None
         context, queued = attempt.order.context, max(0, run.at_ms - attempt.order.ready_at)
-        self._finish(attempt, StepDone(context.path, context.attempt, run.at_ms, raw, queued))
+        ended = self._clock.now_ms()
+        self._finish(attempt, StepDone(context.path, context.attempt, run.at_ms, ended, raw, queued))
 
     def _raised(self, attempt: Attempt, error: BaseException) -> None:
         judged = failure_of(error, attempt.order.call.step)
         run = body_of(attempt).run
         assert run is not None
-        self._finish(attempt, told(attempt.order, run.at_ms, judged))
+        self._finish(attempt, told(attempt.order, run.at_ms, judged, self._clock))
 
     def _finish(self, attempt: Attempt, outcome: StepDone | StepErred) -> None:
         run = body_of(attempt).run
         if run is not None:
-            run.ended_ms = self._clock.now_ms()
+            run.ended_ms = outcome.ended_at
             if isinstance(outcome, StepDone):
                 run.value = outcome.value
             else:

@@ -376,7 +376,7 @@ def test_an_outcome_that_nobody_waits_for_any_more_is_dropped_and_counted(make_w
     world.run_for(1)
     ref = shard.ref("r0")
     assert ref is not None
-    ref.tell(StepDone("slow", 9, 0, b"1"))
+    ref.tell(StepDone("slow", 9, 0, 0, b"1"))
     world.settle()
     assert counted(sheet_of(world), i.DUPLICATES_SUPPRESSED, "kind") == {("result",): 1}
 

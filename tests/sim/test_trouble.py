@@ -8,15 +8,18 @@ from collections.abc import Callable
 
 import pytest
 from sim.bodies import work
+from sim.counting import Counting
 from sim.harness import World
 
-from stepwell import Retry, current_step, flow, sleep, step
+from stepwell import Retry, current_step, flow, gather, sleep, step
 from stepwell.actors import store_events
+from stepwell.core import events
 from stepwell.store.leases import TTL_MS
 
 MakeWorld = Callable[..., World]
 TTL = TTL_MS / 1000
 HOUR_MS = 3_600_000
+LATER_MS = 6000  # a delay that the shorter outage does not outlast
 
 
 @step(retry=Retry(max_attempts=3, base=10 * TTL, factor=1, cap=10 * TTL, jitter=0))
@@ -52,6 +55,18 @@ async def once_more() -> int:
 @flow
 async def again() -> int:
     return await once_more()
+
+
+@step(retry=Retry(max_attempts=2, base=LATER_MS / 1000, jitter=0))
+async def later() -> None:
+    await work(1.5)
+    if current_step().attempt == 1:
+        raise ConnectionError("not yet")
+
+
+@flow
+async def side_by_side(bodies: list[float]) -> None:
+    await gather(*(busy(seconds) for seconds in bodies), later())
 
 
 @flow
@@ -116,6 +131,52 @@ def test_redis_away_for_longer_than_a_lease_stops_what_would_begin_and_keeps_wha
     assert world.ledger.attempts("wakes-meanwhile", "busy") == [1]
     assert {event.lost for event in world.of_type(store_events.Fenced)} <= {False}
     assert world.dead_letters() == []
+
+
+@pytest.mark.pain(27, 42)
+@pytest.mark.parametrize("seconds", [4, 20])
+def test_what_ends_while_redis_is_away_ended_with_its_body(make_world: MakeWorld, seconds: int) -> None:
+    world = make_world(side_by_side)
+    counting = Counting(world)
+    world.share()
+    world.shard()
+    world.start(side_by_side, "e1", bodies=[1.0, 2.0, 2.5])
+    world.run(lambda: len(world.ledger.runs) == 4)
+    world.weather.down = True  # the first outcome is written down for all that time, the others wait
+    world.run_for(seconds)
+    assert all(run.ended_ms is not None for run in world.ledger.runs)
+    world.weather.down = False
+    world.run(lambda: world.ended("e1"), limit=120)
+    ends = {(run.path, run.attempt): run.ended_ms for run in world.ledger.runs}
+    shown = {step["path"]: step for step in world.show("e1")["steps"]}
+    assert ends == {(path, each["n"]): each["ended_at"] for path, step in shown.items() for each in step["attempts"]}
+    told = {event.path: event.duration_ms for event in world.of_type(events.StepCompleted)}
+    assert [told[f"gather.{branch}/busy"] for branch in range(3)] == [1000, 2000, 2500]
+    counting.check()
+
+
+@pytest.mark.pain(27)
+@pytest.mark.parametrize("seconds", [4, 20])
+def test_what_fails_while_redis_is_away_is_tried_again_as_its_row_says(make_world: MakeWorld, seconds: int) -> None:
+    world = make_world(side_by_side)
+    counting = Counting(world)
+    world.share()
+    world.shard()
+    world.start(side_by_side, "e1", bodies=[1.0])
+    world.run(lambda: len(world.ledger.runs) == 2)
+    world.weather.down = True
+    world.run_for(seconds)
+    back = world.clock.now_ms()
+    world.weather.down = False
+    world.run(lambda: world.ended("e1"), limit=120)
+    first, second = (run for run in world.ledger.runs if run.path == "gather.1/later")
+    [attempt] = [each for each in world.show("e1")["steps"][1]["attempts"] if each["error"]]
+    assert (attempt["ended_at"], attempt["due_at"]) == (first.ended_ms, (first.ended_ms or 0) + LATER_MS)
+    # Over by then, it is tried again at once; else the rest of it passes, and no more than that.
+    assert max(attempt["due_at"], back) <= second.at_ms <= max(attempt["due_at"] + 10, back + 1500)
+    [late] = [event.lateness_ms for event in world.of_type(events.RetryStarted)]
+    assert late == second.at_ms - attempt["due_at"]
+    counting.check()
 
 
 @pytest.mark.pain(5, 32)

@@ -35,7 +35,8 @@ def succeeded(cp: Checkpoint, event: AttemptSucceeded) -> Step:
     op = _running(cp, event.path, event.attempt)
     if op is None:
         return _dropped(cp, event)
-    duration = max(0, event.now - event.started_at)
+    ended = min(event.ended_at, event.now)
+    duration = max(0, ended - event.started_at)
     done = events.StepCompleted(
         cp.execution_id, cp.meta.flow, op.name, event.path, op.attempt, duration, event.started_at, event.queued_ms
     )
@@ -47,7 +48,7 @@ def succeeded(cp: Checkpoint, event: AttemptSucceeded) -> Step:
         event.path,
         op,
         STEP_COMPLETED,
-        event.now,
+        ended,
         value=Raw(event.value),
         started_at=event.started_at,
         cancel=bool(op.winding),
@@ -65,14 +66,15 @@ def failed(cp: Checkpoint, event: AttemptFailed) -> Step:
         return _back_off(cp, event, op)
     reason = "" if event.retryable else event.error.reason
     error = replace(event.error, reason=reason)
+    ended = min(event.ended_at, event.now)
     cp, effects = _log_attempt(
-        cp, event.path, Attempt(op.attempt, event.now, error, event.started_at, None, 0, op.interruptions, op.drains)
+        cp, event.path, Attempt(op.attempt, ended, error, event.started_at, None, 0, op.interruptions, op.drains)
     )
     if event.retryable and not exhausted:
-        cp, more = cancel_now(cp, event.path, op, event.now, made=op.attempt)
-        return cp, [*effects, *more, _gave_up(cp, event.path, op, error, op.winding, event.now, event)]
-    cp, more = fail(cp, event.path, op, error, event.now, event.started_at)
-    return cp, [*effects, *more, _gave_up(cp, event.path, op, error, reason or "exhausted", event.now, event)]
+        cp, more = cancel_now(cp, event.path, op, ended, made=op.attempt)
+        return cp, [*effects, *more, _gave_up(cp, event.path, op, error, op.winding, ended, event)]
+    cp, more = fail(cp, event.path, op, error, ended, event.started_at)
+    return cp, [*effects, *more, _gave_up(cp, event.path, op, error, reason or "exhausted", ended, event)]
 
 
 def not_started(cp: Checkpoint, event: NotStarted) -> Step:
@@ -224,9 +226,10 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
     failure = op.failures + 1
     delay = event.policy.delay(op.token, op.attempt, failure, event.retry_after)
     delay_ms = math.ceil(delay * 1000)
-    due_at = event.now + delay_ms
+    ended = min(event.ended_at, event.now)
+    due_at = ended + delay_ms
     last = op.budget_from + event.policy.max_attempts
-    attempt = Attempt(op.attempt, event.now, event.error, event.started_at, due_at, last, op.interruptions, op.drains)
+    attempt = Attempt(op.attempt, ended, event.error, event.started_at, due_at, last, op.interruptions, op.drains)
     cp, effects = _log_attempt(cp, event.path, attempt)
     waiting = replace(
         op, status=STEP_BACKOFF, attempt=op.attempt + 1, due_at=due_at, delay_ms=delay_ms, late_from=None, let_go=False
@@ -248,14 +251,15 @@ def _back_off(cp: Checkpoint, event: AttemptFailed, op: OpenOp) -> Step:
         idempotency_key(cp.root, op.token),
         event.retry_after is not None,
         event.started_at,
-        _duration(event),
+        _duration(event, ended),
         event.queued_ms,
     )
     effects += [*more, Emit(told)]
     if cp.status == PARKED:
         effects.append(backoff_left(cp, event.path, waiting, "parked", event.now))
     else:
-        effects.append(ArmTimer(event.path, delay_ms))
+        # What Redis, or anything else, has kept this from being decided on is part of the delay.
+        effects.append(ArmTimer(event.path, max(0, delay_ms - event.passed_ms)))
     return cp, effects
 
 
@@ -300,12 +304,12 @@ def _dropped(cp: Checkpoint, event: AttemptSucceeded | AttemptFailed) -> Step:
     return cp, [Emit(events.ResultDropped(cp.execution_id, cp.meta.flow, event.path, event.attempt, event.now))]
 
 
-def _duration(event: AttemptFailed) -> int:
-    return 0 if event.started_at is None else max(0, event.now - event.started_at)
+def _duration(event: AttemptFailed, ended: int) -> int:
+    return 0 if event.started_at is None else max(0, ended - event.started_at)
 
 
 def _gave_up(
-    cp: Checkpoint, path: str, op: OpenOp, error: Failure, reason: str, now: int, last: AttemptFailed | None
+    cp: Checkpoint, path: str, op: OpenOp, error: Failure, reason: str, at: int, last: AttemptFailed | None
 ) -> Effect:
     return Emit(
         events.StepGaveUp(
@@ -320,9 +324,9 @@ def _gave_up(
             error.message,
             op.token,
             idempotency_key(cp.root, op.token),
-            now,
+            at,
             None if last is None else last.started_at,
-            0 if last is None else _duration(last),
+            0 if last is None else _duration(last, at),
             0 if last is None else last.queued_ms,
         )
     )

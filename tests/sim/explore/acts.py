@@ -288,7 +288,8 @@ def late_result(run: Exploration) -> str:
     name, path, attempt = run.chance.choice(running)
     ref = shard.ref(name)
     assert ref is not None
-    ref.tell(m.StepDone(path, attempt - 1, run.world.clock.now_ms(), b'"late"'))
+    now = run.world.clock.now_ms()
+    ref.tell(m.StepDone(path, attempt - 1, now, now, b'"late"'))
     return f"attempt {attempt - 1} of {path} in {name} returns while attempt {attempt} runs"
 
 

@@ -85,6 +85,7 @@ class History:
     listed: dict[str, list[str]]
     inbox: list[Mapping[str, str]]
     witnessed: dict[tuple[str, str], Json]  # facts that were acknowledged to who still holds them
+    recorded: dict[tuple[str, str], int]  # when the commit was decided on that wrote a fact (ms)
     crashes: int = 0
     lossy: bool = False
     exact: bool = True
@@ -154,6 +155,7 @@ def take(world: World, plans: Mapping[str, Plan], commands: Mapping[str, Command
         listed,
         world.inbox(),
         _witnessed(world),
+        _recorded(world),
         len(world.dead) + len(world.frozen),
         lossy,
         exact,
@@ -175,6 +177,17 @@ def _witnessed(world: World) -> dict[tuple[str, str], Json]:
                 if field.startswith("r:"):
                     facts[request.execution_id, field[2:]] = {**_FACT, **json.loads(raw)}
     return facts
+
+
+def _recorded(world: World) -> dict[tuple[str, str], int]:
+    """When each fact came into its row, by execution and path."""
+    return {
+        (sent.request.execution_id, field[2:]): sent.request.now_ms
+        for sent in world.sent
+        if isinstance(sent.request, Commit) and isinstance(sent.truth, Committed)
+        for field, _ in sent.request.sets
+        if field.startswith("r:")
+    }
 
 
 def _applications(world: World, commands: Mapping[str, Command]) -> None:

@@ -134,6 +134,7 @@ class Verdict:
             body = self._body(path, n, found)
             expect(body is not None, what, f"a body that raised {error}", self._ran(path))
             assert body is not None
+            expect(found["ended_at"] == body.ended_ms, f"{what}: its end", f"its body's, {body.ended_ms}", found)
             seconds = self._said(what, path, asked, n, error, body)
             count += 1
             due = found.get("due_at")
@@ -203,10 +204,13 @@ class Verdict:
     def _body(self, path: str, n: int, found: Json) -> Run | None:
         """The body that an attempt's record tells of."""
         error = (found["error"]["type"], found["error"]["message"])
-        for body in self.bodies.get(path, []):
-            if body.attempt == n and body.error == error and body.at_ms == found.get("started_at"):
-                return body
-        return None
+        bodies = [
+            body
+            for body in self.bodies.get(path, [])
+            if body.attempt == n and body.error == error and body.at_ms == found.get("started_at")
+        ]
+        # Of two that began at once, one of them with whoever had lost the partition, it may be either.
+        return next((body for body in bodies if body.ended_ms == found["ended_at"]), bodies[0] if bodies else None)
 
     def _result(self, path: str, asked: Asked, fact: Json, last: int) -> None:
         what = f"{self.id} {path}"
@@ -224,6 +228,8 @@ class Verdict:
         ran = [body for body in self.bodies.get(path, []) if body.attempt == n and body.at_ms == fact["started_at"]]
         returned = [body for body in ran if body.value is not None and json.loads(body.value) == fact["value"]]
         expect(returned, f"{what} attempt {n}: its result", "what a body returned then", self._ran(path))
+        ends = [body.ended_ms for body in returned]
+        expect(fact["ended_at"] in ends, f"{what} attempt {n}: its end", f"its body's, {ends}", fact["ended_at"])
 
     def _ends_budget(self, path: str, asked: Asked, last: int) -> bool:
         policy = POLICIES[asked.name]
@@ -329,7 +335,8 @@ class Verdict:
             if any(each.place > cancel.place for each in self.retries):
                 continue  # that gives back as a result what ended while a failing gather wound up
             for path, fact in self.record.facts.items():
-                if fact["declared_at"] < cancel.at_ms < fact["ended_at"]:
+                recorded = self.history.recorded.get((self.id, path), fact["ended_at"])
+                if fact["declared_at"] < cancel.at_ms < recorded:
                     ended = fact["cancel"] or fact["status"] == "cancelled"
                     expect(ended, f"{self.id} {path}: its end after a cancel", "Cancelled", fact)
 

@@ -197,6 +197,17 @@ def attempts_went_on_after_the_budget(history: History) -> None:
     record.attempts["once"][1]["due_at"] = record.attempts["once"][1]["ended_at"] + 1000
 
 
+@wrong("steady attempt 2: its end: expected its body's")
+def a_failed_attempt_ended_when_it_was_recorded(history: History) -> None:
+    for name in ("ended_at", "due_at"):
+        attempt(history, "steady", 2)[name] += 1
+
+
+@wrong("steady attempt 3: its end: expected its body's")
+def a_result_came_when_it_was_recorded(history: History) -> None:
+    fact(history, "steady")["ended_at"] += 1
+
+
 @wrong("the delay after it: expected at least 2000 ms")
 def a_delay_is_under_its_floor(history: History) -> None:
     attempt(history, "steady", 2)["due_at"] -= 600
@@ -295,7 +306,7 @@ def something_was_cancelled_that_nobody_cancelled(history: History) -> None:
 @wrong("its end after a cancel")
 def a_cancel_had_no_effect(history: History) -> None:
     fact(history, "sleep", "stopped").update(status="completed", cancel=False)
-    fact(history, "sleep", "stopped")["ended_at"] += 100_000
+    history.recorded["stopped", "sleep"] += 100_000
     del history.records["stopped"].facts["quick"]
 
 

@@ -20,6 +20,7 @@ from stepwell.flow.operations import StepCall
 from stepwell.store.leases import Grant
 
 HANG_SECONDS = 50.0
+HOUR_MS = 3_600_000
 PARTITION = 3
 
 
@@ -63,6 +64,12 @@ class Stage:
         """Lose the partition and get it again, under a new lease."""
         self.holdings.drop(PARTITION)
         self.holdings.hold(Grant(PARTITION, 2, "new lease", True, 0), self.clock.monotonic() + 3600)
+
+
+def an_hour_passes(clock: SystemClock) -> None:
+    """By the time line that rows have; no timer counts by it."""
+    at = clock.monotonic()
+    clock.sync(clock.now_ms() + HOUR_MS, at, at)
 
 
 class Gate:

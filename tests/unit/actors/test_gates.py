@@ -62,7 +62,7 @@ class Stage:
     def end(self, name: str) -> None:
         attempt = self.taken.pop(name)
         assert self.attempts.may_begin(attempt, 0)
-        self.attempts.finish(attempt, StepDone("path", 1, 0, b"null"))
+        self.attempts.finish(attempt, StepDone("path", 1, 0, 0, b"null"))
 
     def withdraw(self, name: str) -> bool:
         return self.attempts.withdraw(name, "path", 1)
@@ -166,7 +166,7 @@ def test_an_attempt_that_waits_in_the_lane_is_withdrawn_at_once_and_no_drain_wai
     assert (stage.attempts.active, stage.attempts.set_apart) == (6, (4, 2))
     stage.attempts.close(lambda: None)
     assert (stage.attempts.active, stage.attempts.set_apart) == (4, (4, 0))
-    stage.attempts.finish(stage.taken["a0"], StepDone("path", 1, 0, b"null"))
+    stage.attempts.finish(stage.taken["a0"], StepDone("path", 1, 0, 0, b"null"))
     assert stage.going == ["a0", "a1", "a2", "a3"]
 
 
@@ -220,7 +220,7 @@ def test_when_the_intake_closes_those_that_wait_are_dropped_and_only_bodies_are_
     assert stage.attempts.active == 2
     for attempt in running.values():
         assert idle == []
-        stage.attempts.finish(attempt, StepDone("path", 1, 0, b"null"))
+        stage.attempts.finish(attempt, StepDone("path", 1, 0, 0, b"null"))
     assert idle == ["idle"]
     assert stage.going == ["n0", "p0"]
 
@@ -232,9 +232,9 @@ def test_bodies_are_counted_by_place_while_they_run() -> None:
         assert stage.attempts.may_begin(stage.taken[name], 0, place)  # type: ignore[arg-type]
     assert stage.attempts.bodies == {"loop": 1, "thread": 1, "process": 1}
     assert stage.attempts.set_apart == (1, 0)
-    stage.attempts.finish(stage.taken["a"], StepDone("path", 1, 0, b"null"))
+    stage.attempts.finish(stage.taken["a"], StepDone("path", 1, 0, 0, b"null"))
     stage.attempts.finish(stage.taken["b"], None)
-    stage.attempts.finish(stage.taken["c"], StepDone("path", 1, 0, b"null"))
+    stage.attempts.finish(stage.taken["c"], StepDone("path", 1, 0, 0, b"null"))
     assert stage.attempts.bodies == {"loop": 0, "thread": 0, "process": 0}
     assert stage.attempts.set_apart == (0, 0)
 
@@ -242,7 +242,7 @@ def test_bodies_are_counted_by_place_while_they_run() -> None:
 def test_a_body_that_could_not_begin_is_not_counted_as_one_that_has_ended() -> None:
     stage = Stage()
     stage.ask(narrow, "a")
-    stage.attempts.finish(stage.taken["a"], StepDone("path", 1, 0, b"null"))
+    stage.attempts.finish(stage.taken["a"], StepDone("path", 1, 0, 0, b"null"))
     assert stage.attempts.bodies == {"loop": 0, "thread": 0, "process": 0}
     assert stage.attempts.active == 0
 

@@ -10,7 +10,7 @@ from stepwell.actors.runner import StepOrder
 from stepwell.flow.context import StepContext
 from stepwell.flow.operations import StepCall
 
-DONE = StepDone("path", 1, 0, b"null")
+DONE = StepDone("path", 1, 0, 0, b"null")
 
 
 @pytest.fixture

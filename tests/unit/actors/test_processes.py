@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from unit.actors import isolated
 from unit.actors.isolated import Order, hear, say
+from unit.actors.runner_stage import HOUR_MS, an_hour_passes
 from unit.actors.told import WaitingBox
 
 from stepwell import step
@@ -387,6 +388,26 @@ def test_a_running_body_is_adopted_and_its_outcome_kept_until_it_is_settled(stag
     assert isinstance(stage.outcome(isolated.held, entered, gate, path="held"), StepDone)
     stage.runner.settle("e1", "held", 1)
     assert not stage.runner.adopt("e1", "held", 1, box)  # type: ignore[arg-type]
+
+
+def test_an_outcome_says_when_its_body_ended(stage: Stage) -> None:
+    entered, gate = stage.pipe(), stage.pipe()
+    box = stage.start(isolated.held, entered, gate)
+    hear(entered)
+    an_hour_passes(stage.clock)
+    say(gate)
+    done = box.next()
+    assert isinstance(done, StepDone)
+    assert done.started_at + HOUR_MS <= done.ended_at <= stage.clock.now_ms()
+    box = stage.start(isolated.held, entered, gate)
+    pid = int(hear(entered))
+    an_hour_passes(stage.clock)
+    os.kill(pid, signal.SIGKILL)
+    erred = box.next()
+    assert isinstance(erred, StepErred)
+    assert erred.kind == "crash"
+    assert erred.started_at is not None
+    assert erred.started_at + HOUR_MS <= erred.ended_at <= stage.clock.now_ms()
 
 
 def test_no_body_begins_on_a_lease_that_may_have_lapsed(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from unit.actors.runner_stage import HANG_SECONDS, KINDS, PARTITION, Gate, Stage, both
+from unit.actors.runner_stage import HANG_SECONDS, HOUR_MS, KINDS, PARTITION, Gate, Stage, an_hour_passes, both
 from unit.actors.told import WaitingBox
 
 from stepwell import FatalError, Retry, RetryAfter, current_step, step
@@ -70,6 +70,32 @@ def test_a_body_knows_its_attempt_key_and_deadline(stage: Stage, kind: str) -> N
     assert done.value == b'["e1:token",2,7,true]'
     with pytest.raises(UsageError):
         current_step()
+
+
+@KINDS
+@pytest.mark.parametrize("fails", [False, True], ids=["returns", "raises"])
+def test_an_outcome_says_when_its_body_ended(stage: Stage, kind: str, fails: bool) -> None:
+    gate = Gate()
+
+    async def body_async() -> int:
+        await gate.pass_through_async()
+        return 1 // (not fails)
+
+    def body() -> int:
+        gate.pass_through()
+        return 1 // (not fails)
+
+    box = stage.start(step(name="ends")(body_async if kind == "async" else body))
+    gate.wait_entered()
+    before = stage.clock.monotonic()
+    an_hour_passes(stage.clock)
+    gate.open()
+    outcome = box.next()
+    assert isinstance(outcome, StepErred if fails else StepDone)
+    assert outcome.started_at is not None
+    assert outcome.started_at + HOUR_MS <= outcome.ended_at <= stage.clock.now_ms()
+    if isinstance(outcome, StepErred):
+        assert before <= outcome.ended <= stage.clock.monotonic()
 
 
 def raising(kind: str, error: BaseException) -> Any:

@@ -223,9 +223,9 @@ EVENTS = [
     inputs.TimerFired(1, "shaky"),
     inputs.TimerFired(1, "sleep"),
     inputs.TimerFired(1, "nowhere"),
-    inputs.AttemptSucceeded(1, "shaky", 9, 0, b"1"),
-    inputs.AttemptSucceeded(1, "nowhere", 1, 0, b"1"),
-    inputs.AttemptFailed(1, "nowhere", 1, 0, Failure("E", "m"), True, Retry()),
+    inputs.AttemptSucceeded(1, "shaky", 9, 0, 1, b"1"),
+    inputs.AttemptSucceeded(1, "nowhere", 1, 0, 1, b"1"),
+    inputs.AttemptFailed(1, "nowhere", 1, 0, 1, Failure("E", "m"), True, Retry()),
 ]
 
 

@@ -516,9 +516,9 @@ def test_late_and_repeated_results_are_dropped_and_counted() -> None:
     run.feed(failed)
     row = dict(run.row)
     run.feed(failed)
-    run.feed(AttemptSucceeded(run.now_ms, "charge", 1, run.now_ms, b'"stale"'))
-    run.feed(AttemptSucceeded(run.now_ms, "charge", 2, run.now_ms, b'"early"'))
-    run.feed(AttemptSucceeded(run.now_ms, "nowhere", 1, run.now_ms, b"1"))
+    run.feed(AttemptSucceeded(run.now_ms, "charge", 1, run.now_ms, run.now_ms, b'"stale"'))
+    run.feed(AttemptSucceeded(run.now_ms, "charge", 2, run.now_ms, run.now_ms, b'"early"'))
+    run.feed(AttemptSucceeded(run.now_ms, "nowhere", 1, run.now_ms, run.now_ms, b"1"))
     assert run.row == row
     assert run.checkpoint.open["charge"].status == STEP_BACKOFF
     dropped = [(e.path, e.attempt) for e in run.events if isinstance(e, events.ResultDropped)]
