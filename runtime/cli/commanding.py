@@ -9,7 +9,6 @@ import typer
 from stepwell.cli.bulk import Tally, counted, do_all
 from stepwell.cli.choosing import ALL_MAX, Choice, agree, find, nothing_found
 from stepwell.cli.session import Session
-from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import UsageError
 from stepwell.core.status import CANCELLED, COMPLETED, ERROR, PARKED, QUEUED, RUNNING, WAITING
 
@@ -66,15 +65,15 @@ def command(own: Session, client: Client, verb: Verb, choice: Choice, *, yes: bo
     if not (choice.ids or agree(own, what, len(ids), yes)):
         own.remark("nothing was done")
         return
-    working = bool(client.workers())
-    if not working:
-        own.remark(NO_WORKER)
+    idle = client.why_idle()
+    if idle:
+        own.remark(idle)
 
     def told(tally: Tally) -> str:
         return tally.summary("execution", DONE[verb])
 
     def act(execution_id: str) -> str:
-        result = send(execution_id, WAIT_SECONDS if working else 0.0)
+        result = send(execution_id, 0.0 if idle else WAIT_SECONDS)
         return "" if result.applied else result.note
 
     tally = do_all(own, DOING[verb], ids, act, told)

@@ -28,7 +28,7 @@ from stepwell.cli.choosing import (
 from stepwell.cli.commanding import command, tell
 from stepwell.cli.durations import Seconds
 from stepwell.cli.session import NAMESPACE, Data, Json, Namespace, Redis, Session, Verbose, open_client, session
-from stepwell.core.advice import NO_WORKER, to_do
+from stepwell.core.advice import to_do
 from stepwell.core.errors import UsageError
 from stepwell.core.status import ERROR, PARKED, STATUSES, TERMINAL
 from stepwell.flow.tracing import adopt
@@ -125,8 +125,9 @@ def start(
     adopt(os.environ)
     with open_client(redis, data, namespace, new=True) as client:
         execution_id = client.start(flow, given, id, attributes=read_attributes(attr), unchecked=unchecked)
-        if not client.workers():
-            own.remark(f"execution {execution_id} is queued; {NO_WORKER} (one that is just starting takes it, too)")
+        idle = client.why_idle()
+        if idle:
+            own.remark(f"execution {execution_id} is queued; {idle} (one that is just starting takes it, too)")
         if not wait:
             own.answer_json({"id": execution_id}) if own.json else own.answer(execution_id)
             return
@@ -280,8 +281,9 @@ def _warn_of_waiting_in_vain(own: Session, client: Client, execution_id: str) ->
             f"execution {execution_id} is parked ({error['type']}: {error['message']});"
             f" to do: {to_do(execution_id, status, error, view['flow'])}"
         )
-    if status not in TERMINAL and not client.workers():
-        own.remark(f"execution {execution_id} is {status}; {NO_WORKER}")
+    idle = "" if status in TERMINAL else client.why_idle()
+    if idle:
+        own.remark(f"execution {execution_id} is {status}; {idle}")
 
 
 def _show_result(own: Session, execution_id: str, value: object) -> None:

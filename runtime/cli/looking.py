@@ -24,7 +24,6 @@ from stepwell.cli.session import (
     session,
 )
 from stepwell.cli.timeline import duration, timeline, utc
-from stepwell.core.advice import NO_WORKER
 from stepwell.core.attributes import Attribute, text_of
 from stepwell.core.status import TERMINAL
 
@@ -62,14 +61,14 @@ def show(
     own = session(context)
     with open_client(redis, data, namespace) as client:
         found = client.describe(id)
-        idle = found["status"] not in TERMINAL and not client.workers()
+        idle = "" if found["status"] in TERMINAL else client.why_idle()
         now = client.now_ms()
     if own.json:
         own.answer_json(found)
         return
     own.answer_lines(timeline(found, now, own.width, own.ascii, whole=not own.on_screen))
     if idle:
-        own.remark(NO_WORKER)
+        own.remark(idle)
 
 
 def listing(
@@ -121,7 +120,7 @@ def listing(
     of = Filter(status, flow, error, given, since, until, backing_off, step)
     with open_client(redis, data, namespace) as client:
         found = of.page(client, status, limit, cursor)
-        idle = any(each["status"] not in TERMINAL for each in found) and not client.workers()
+        idle = client.why_idle() if any(each["status"] not in TERMINAL for each in found) else ""
         nothing = "" if found or own.json else nothing_found(client, of.words, flow)
     if own.json:
         own.answer_json({"executions": found, "cursor": found.cursor, "looked": found.looked, "at": found.at})
@@ -137,7 +136,7 @@ def listing(
         looked = "" if found.looked == len(found) else f"looked at {found.looked:,}, found {len(found):,}; "
         own.remark(f"{looked}go on with --cursor {found.cursor}")
     if idle:
-        own.remark(NO_WORKER)
+        own.remark(idle)
 
 
 def _table(found: Page, attributes: Sequence[str], width: int) -> list[Line]:

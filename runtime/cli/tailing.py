@@ -11,7 +11,6 @@ import typer
 
 from stepwell.cli.durations import When
 from stepwell.cli.session import NAMESPACE, Data, Json, Line, Namespace, Redis, Session, Verbose, open_client, session
-from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import StoreError, UsageError
 from stepwell.core.messages import message_of
 from stepwell.core.redact import redact
@@ -71,8 +70,9 @@ def tail(
     begins = since if since is not None else 0.0 if id is None and follow else None
     wanted = _filter(kind, flow)
     with open_client(redis, data, namespace) as client:
-        if follow and not client.workers():
-            own.remark(NO_WORKER)
+        idle = client.why_idle() if follow else ""
+        if idle:
+            own.remark(idle)
         away = _tells_of_outages(own) if follow else None
         _print(own, client.events(id, since=begins, follow=follow, stay=stay, away=away), wanted)
 

@@ -163,6 +163,10 @@ class AsyncClient:
         """The workers that live; see `Client.workers`."""
         return await self._wire.run(self._talk.workers())
 
+    async def why_idle(self) -> str:
+        """Why no worker is seen at work; see `Client.why_idle`."""
+        return await self._wire.run(self._talk.why_idle())
+
     async def overview(self, before: Overview | None = None, limit: int = 20) -> Overview:
         """The namespace at a glance; see `Client.overview`."""
         return await self._wire.run(self._talk.overview(before, limit))

@@ -274,6 +274,11 @@ class Client:
         """The workers that live: `id host pid at flows` (`at`: of its last sign of life, ms; `flows`: names)."""
         return self._wire.run(self._talk.workers())
 
+    def why_idle(self) -> str:
+        """Why no worker is seen at work, and what to do: none runs, or Redis is full and takes no signs of life of
+        those that do. Empty where one lives."""
+        return self._wire.run(self._talk.why_idle())
+
     def overview(self, before: Overview | None = None, limit: int = 20) -> Overview:
         """The namespace at a glance: what `stepwell top` shows. Its cost depends on the number of partitions only.
 

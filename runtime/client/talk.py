@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stepwell.client import backing_off as backing
-from stepwell.client import commanding, letters, listing, overview, reading, starting, waiting
+from stepwell.client import commanding, idle, letters, listing, overview, reading, starting, waiting
 from stepwell.client.commanding import CommandResult
 from stepwell.client.facts import NamespaceView
 from stepwell.client.following import Away, Following
@@ -136,6 +136,10 @@ class Talk:
     def workers(self) -> Conversation[reading.Dicts]:
         """Client.workers."""
         return reading.workers(self.view)
+
+    def why_idle(self) -> Conversation[str]:
+        """Client.why_idle."""
+        return idle.why_idle(self.view)
 
     def overview(self, before: Overview | None, limit: int) -> Conversation[Overview]:
         """Client.overview."""

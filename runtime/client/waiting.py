@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from stepwell.client.facts import NamespaceView
+from stepwell.client.idle import why_idle
 from stepwell.client.moves import Conversation, ask, watch
 from stepwell.core import codec
-from stepwell.core.advice import NO_WORKER, to_do
+from stepwell.core.advice import to_do
 from stepwell.core.clock import Clock
 from stepwell.core.durations import seconds
 from stepwell.core.errors import (
@@ -127,7 +128,7 @@ def _late(view: NamespaceView, ending: Ending, timeout: float) -> Conversation[T
         why = f"{error['type']}: {error['message']}" if error["message"] else error["type"]
         said += f" ({why}); to do: {to_do(ending.execution_id, PARKED, error)}"
     try:
-        facts = yield from view.read()
+        idle = yield from why_idle(view)
     except StoreError:
         return TimeoutError(f"{said}, and Redis can't be reached now")
-    return TimeoutError(said if facts.workers else f"{said}; {NO_WORKER}")
+    return TimeoutError(f"{said}; {idle}" if idle else said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from stepwell.core.fullness import Memory
 from stepwell.core.status import (
     CANCELLED,
     ERROR,
@@ -16,7 +17,7 @@ from stepwell.core.status import (
     PARKED,
 )
 
-__all__ = ["NO_WORKER", "to_do"]
+__all__ = ["NO_WORKER", "no_worker", "to_do"]
 
 NO_WORKER: Final = "no worker is running: start one with `stepwell run FILE`"
 
@@ -27,6 +28,16 @@ _PARKED: Final = {
     PARK_KILLS_SHARD: "mend the flow's code (move what takes long, or may crash, into a @step), then: {retry}",
     PARK_CRASHED: "mend what the traceback shows, then: {retry}",
 }
+
+
+def no_worker(memory: Memory | None) -> str:
+    """What to do where no worker has shown a sign of life. `memory`: of the server, if it is known and limited."""
+    if memory is None or not memory.full:
+        return NO_WORKER
+    return (
+        f"no worker can be seen, as Redis is full ({memory.told}) and takes no signs of life of those that run:"
+        " raise its maxmemory, or free memory"
+    )
 
 
 def to_do(execution_id: str, status: str, error: Mapping[str, object] | None, flow: str = "") -> str:

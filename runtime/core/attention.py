@@ -9,7 +9,7 @@ import msgspec
 
 from stepwell.core.advice import NO_WORKER
 from stepwell.core.limits import LANE_SIZE
-from stepwell.core.overview import Memory, Overview, ShardState
+from stepwell.core.overview import Overview, ShardState
 from stepwell.core.status import PARKED, TERMINAL
 
 __all__ = ["Notice", "notices"]
@@ -18,9 +18,6 @@ OVERDUE_MS: Final = 5_000
 BACKLOG_SECONDS: Final = 10
 RESTARTED_MS: Final = 60_000
 SILENT_NAMED: Final = 2
-NEARLY_FULL: Final = 0.9
-FULL: Final = 0.99
-"""Shares of the server's `maxmemory`. What is refused is not counted as used, so it stays a little below the limit."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -37,8 +34,8 @@ def notices(seen: Overview) -> list[Notice]:
 
 def _bad(seen: Overview) -> list[str]:
     found = []
-    if seen.memory is not None and seen.memory.used >= FULL * seen.memory.limit:
-        found.append(f"Redis is full ({_of_memory(seen.memory)}): it refuses writes, all waits; raise its maxmemory")
+    if seen.memory is not None and seen.memory.full:
+        found.append(f"Redis is full ({seen.memory.told}): it refuses writes, all waits; raise its maxmemory")
     working = any(each.state != "silent" for each in seen.shards)
     waiting = sum(counted.count for status, counted in seen.executions.items() if status not in TERMINAL)
     if not working and waiting:
@@ -52,10 +49,6 @@ def _bad(seen: Overview) -> list[str]:
     if working and free > 0:
         found.append(f"{free} of {seen.partitions.total} partitions have no owner")
     return found
-
-
-def _of_memory(memory: Memory) -> str:
-    return f"{memory.used / 2**20:,.1f} of {memory.limit / 2**20:,.1f} MiB"
 
 
 def _nobody(seen: Overview) -> str:
@@ -79,8 +72,8 @@ def _silent(shards: Sequence[ShardState]) -> list[str]:
 
 def _warnings(seen: Overview) -> list[str]:
     found = []
-    if seen.memory is not None and NEARLY_FULL * seen.memory.limit <= seen.memory.used < FULL * seen.memory.limit:
-        found.append(f"Redis is nearly full ({_of_memory(seen.memory)}): raise its maxmemory")
+    if seen.memory is not None and seen.memory.nearly_full:
+        found.append(f"Redis is nearly full ({seen.memory.told}): raise its maxmemory")
     working = any(each.state != "silent" for each in seen.shards)
     first = seen.backoffs.next[:1]
     for each in seen.shards:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from stepwell.core.fullness import Memory
 from stepwell.core.ownership import LEAVING, Member
 from stepwell.core.vitals import RunningStep, StepTimes, Vitals
 
@@ -22,7 +23,6 @@ __all__ = [
     "FlowBackoffs",
     "Inbox",
     "LongStep",
-    "Memory",
     "Overview",
     "Partitions",
     "Rate",
@@ -151,14 +151,6 @@ class Inbox(msgspec.Struct, frozen=True):
     oldest_at: int | None = None
     partition: int | None = None
     ingress: int = 0
-
-
-class Memory(msgspec.Struct, frozen=True):
-    """Bytes that the server uses, of as many as it may: its `maxmemory`. In a cluster it is one of its masters that
-    tells."""
-
-    used: int
-    limit: int
 
 
 class Overview(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from stepwell.core import codec
-from stepwell.core.overview import Memory
+from stepwell.core.fullness import Memory
 from stepwell.core.ownership import Member
 from stepwell.core.records import Attempt, OpenOp
 from stepwell.core.status import STATUSES
@@ -25,6 +25,7 @@ from stepwell.store.backoffs import Backoff, Flows, Size
 from stepwell.store.keys import Keys
 from stepwell.store.leases import parse_lease
 from stepwell.store.members import members_of
+from stepwell.store.memory import INFO, memory_of
 from stepwell.store.queries import Query, Raws
 from stepwell.store.replies import (
     Broken,
@@ -140,7 +141,7 @@ def look(keys: Keys) -> Query[Look]:
         ["HGETALL", keys.vitals],
         ["XLEN", keys.ingress],
         ["XLEN", keys.ingress_dead],
-        ["INFO", "memory"],
+        INFO,
     ]
     for name, wanted in (
         ("XLEN", [part.dead for part in keys.parts]),
@@ -159,7 +160,7 @@ def look(keys: Keys) -> Query[Look]:
         vitals = answers.one(vitals_of, NO_VITALS)
         ingress = answers.one(number, 0)
         dead_in_ingress = answers.one(number, 0)
-        memory = answers.aside(_memory)
+        memory = answers.aside(memory_of)
         dead = dead_in_ingress + sum(answers.many(keys.partitions, number, 0))
         inboxes = answers.many(keys.partitions, number, 0)
         holders = [parse_lease(each) for each in answers.many(keys.partitions, text, "")]
@@ -225,12 +226,6 @@ def attempts(keys: Keys, of: Iterable[tuple[str, str, int]]) -> Query[list[Attem
     """The records of some failed attempts, each named by execution, path and number."""
     commands = [backoffs.attempt_of(keys, *each) for each in of]
     return Query(commands, lambda raws: _Answers(raws).many(len(commands), backoffs.attempt, None))
-
-
-def _memory(raw: object) -> Memory | None:
-    told = dict(line.split(":", 1) for line in text(raw).split() if ":" in line)
-    limit = int(told.get("maxmemory", "0"))
-    return Memory(int(told["used_memory"]), limit) if limit else None
 
 
 def _first_at(raw: object) -> int | None:

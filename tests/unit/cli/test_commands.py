@@ -14,6 +14,7 @@ import pytest
 
 from stepwell.cli import executions, looking, main
 from stepwell.client import CommandResult, Page
+from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import (
     CommandRefused,
     ExecutionCancelled,
@@ -49,7 +50,14 @@ class FakeClient:
     """Answers from a table; an exception in it is raised. Remembers what it was asked."""
 
     def __init__(self, **answers: Any) -> None:
-        self.answers = {"start": "A1", "workers": [{"id": "w"}], "describe": view(), "now_ms": 0, **answers}
+        self.answers = {
+            "start": "A1",
+            "workers": [{"id": "w"}],
+            "why_idle": "",
+            "describe": view(),
+            "now_ms": 0,
+            **answers,
+        }
         self.asked: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -92,7 +100,7 @@ def test_start_prints_the_id_and_nothing_else(run: Run) -> None:
 
 
 def test_start_without_a_worker_says_so_and_succeeds(run: Run) -> None:
-    code, out, err = run(FakeClient(workers=[]), "start", "checkout")
+    code, out, err = run(FakeClient(why_idle=NO_WORKER), "start", "checkout")
     assert (code, out) == (0, "A1\n")
     assert err == (
         "execution A1 is queued; no worker is running: start one with `stepwell run FILE`"
@@ -136,9 +144,9 @@ def test_a_failure_that_a_retry_can_not_mend_is_not_sent_into_one(
 def test_looking_at_what_has_not_ended_says_that_no_worker_runs(run: Run, status: str) -> None:
     shown = view(status=status)
     told = "no worker is running: start one with `stepwell run FILE`"
-    assert run(FakeClient(describe=shown, workers=[]), "show", "A1")[2] == f"{told}\n"
-    assert run(FakeClient(list=Page([{**LISTED, "status": status}]), workers=[]), "list")[2] == f"{told}\n"
-    idle = FakeClient(describe=shown, workers=[], result=1)
+    assert run(FakeClient(describe=shown, why_idle=NO_WORKER), "show", "A1")[2] == f"{told}\n"
+    assert run(FakeClient(list=Page([{**LISTED, "status": status}]), why_idle=NO_WORKER), "list")[2] == f"{told}\n"
+    idle = FakeClient(describe=shown, why_idle=NO_WORKER, result=1)
     assert run(idle, "result", "A1") == (0, "1\n", f"execution A1 is {status}; {told}\n")
     busy = FakeClient(describe=shown, list=Page([{**LISTED, "status": status}]), result=1)
     for command in (["show", "A1"], ["list"], ["result", "A1"]):
@@ -159,7 +167,9 @@ def test_who_waits_for_what_is_parked_is_told_what_to_do_first(run: Run) -> None
 
 @pytest.mark.parametrize("status", ["completed", "error", "cancelled"])
 def test_what_has_ended_needs_no_worker(run: Run, status: str) -> None:
-    client = FakeClient(describe=view(status=status), list=Page([{**LISTED, "status": status}]), workers=[], result=1)
+    client = FakeClient(
+        describe=view(status=status), list=Page([{**LISTED, "status": status}]), why_idle=NO_WORKER, result=1
+    )
     for command in (["show", "A1"], ["list"], ["result", "A1"]):
         assert run(client, *command)[2] == ""
 

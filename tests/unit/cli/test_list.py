@@ -29,6 +29,9 @@ class FakeClient:
     def workers(self) -> list[Any]:
         return [{"id": "w", "flows": {"checkout": {}, "refund": {}}}]
 
+    def why_idle(self) -> str:
+        return ""
+
     def __enter__(self) -> FakeClient:
         return self
 

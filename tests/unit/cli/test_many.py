@@ -15,6 +15,7 @@ from stepwell.cli import bulk, choosing, commanding, executions, main
 from stepwell.cli.bulk import AT_ONCE, REASONS_MAX, Tally, do_all, progress
 from stepwell.cli.session import Session
 from stepwell.client import CommandResult, Page
+from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import CommandRefused, StoreUnreachable, UnknownExecution
 from stepwell.core.rules import commands as rules
 from stepwell.core.status import TERMINAL
@@ -42,6 +43,9 @@ class FakeClient:
 
     def workers(self) -> list[Any]:
         return [{"id": "w"}] if self.living else []
+
+    def why_idle(self) -> str:
+        return "" if self.living else NO_WORKER
 
     def retry(self, execution_id: str, timeout: float | None = 10.0) -> CommandResult:
         self.sent.append((execution_id, timeout))

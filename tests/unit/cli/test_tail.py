@@ -11,6 +11,7 @@ import pytest
 
 from stepwell.cli import tailing
 from stepwell.core import events
+from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import StoreError
 from stepwell.core.eventlog import RawEvent
 from stepwell.store.events import CUT, LOST, Gap, Seen
@@ -45,8 +46,8 @@ class FakeClient:
             else:
                 yield each
 
-    def workers(self) -> list[dict[str, Any]]:
-        return [{"id": "w"}] if self._workers else []
+    def why_idle(self) -> str:
+        return "" if self._workers else NO_WORKER
 
     def __enter__(self) -> FakeClient:
         return self

@@ -7,9 +7,12 @@ from datetime import timedelta
 import pytest
 
 from stepwell.client.moves import Ask, Hear, Listen
+from stepwell.core.advice import NO_WORKER
 from stepwell.core.errors import ExecutionCancelled, ExecutionFailed, InvalidName, UnknownExecution, UsageError
 from stepwell.core.records import FailedStep
 from stepwell.store.link import LinkDown
+from stepwell.store.memory import INFO
+from stepwell.store.replies import Broken
 
 
 def result(world, timeout=None, execution_id="e1"):
@@ -179,6 +182,32 @@ def test_a_timeout_says_that_nobody_works(world):
     world.worker(checkout={})
     with pytest.raises(TimeoutError, match=r"it is queued$"):
         result(world, timeout=2)
+
+
+def test_a_full_server_is_told_where_it_hides_the_workers(world, monkeypatch):
+    world.start()
+    full = f"used_memory:{2**23 - 1024}\r\nmaxmemory:{2**23}\r\n".encode()
+    answers = {"full": full, "roomy": b"used_memory:4096\r\nmaxmemory:8388608\r\n", "unlimited": b"maxmemory:0\r\n"}
+    info = answers["full"]
+    call = world.link.call_each
+    monkeypatch.setattr(
+        world.link, "call_each", lambda commands: [info] if list(commands) == [INFO] else call(commands)
+    )
+    told = (
+        "no worker can be seen, as Redis is full (8.0 of 8.0 MiB) and takes no signs of life of those that run:"
+        " raise its maxmemory, or free memory"
+    )
+    assert world.run(world.talk.why_idle()) == told
+    with pytest.raises(TimeoutError) as caught:
+        result(world, timeout=2)
+    assert str(caught.value) == f"execution e1 has not ended within 2 s: it is queued; {told}"
+    for other in ("roomy", "unlimited"):
+        info = answers[other]
+        assert world.run(world.talk.why_idle()) == NO_WORKER
+    info = Broken("NOPERM no permissions")
+    assert world.run(world.talk.why_idle()) == NO_WORKER
+    world.worker(checkout={})
+    assert world.run(world.talk.why_idle()) == ""
 
 
 @pytest.mark.parametrize("status", ["running", "waiting", "parked"])

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from stepwell.core.attention import notices
-from stepwell.core.overview import BackingOff, Inbox, Memory, Overview, Rate, Seen, overview_of
+from stepwell.core.fullness import Memory
+from stepwell.core.overview import BackingOff, Inbox, Overview, Rate, Seen, overview_of
 from stepwell.core.ownership import LEAVING, Member
 from stepwell.core.vitals import Rates, RunningStep, StepTimes, Vitals, Work
 
