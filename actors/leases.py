@@ -27,6 +27,7 @@ from stepwell.actors.seqs import SeqBook
 from stepwell.actors.store_events import StoreObserver
 from stepwell.core.errors import StoreError, StoreUnreachable
 from stepwell.core.partition import ranges
+from stepwell.core.spells import CALM_SECONDS, Begin, Spells
 from stepwell.metrics.saying import Kind, say
 from stepwell.store.leases import TTL_MS, Grant, Held, LeaseStore, Renewed, Unanswered, parse_lease
 from stepwell.store.link import StoreRefused
@@ -99,6 +100,7 @@ class Leases:
         self._eager_until = 0.0
         self._retry_at = 0.0  # after a failed round: nobody may hurry it
         self._failing_since: float | None = None
+        self._spells = Spells()
         self._handovers = Handovers()
         self._turn = 0  # tells the handovers of a partition apart
         self._turns: dict[int, int] = {}
@@ -218,20 +220,28 @@ class Leases:
                 return False
             now = self._clock.monotonic()
             if self._failing_since is None:
-                told = "leases can't be renewed (%s); trying again every %g s"
-                say(logger, "StoreTrouble", told, error, RETRY_SECONDS, part="leases", kind=kind_of(error))
                 self._failing_since = now
+            self._tell_trouble(error, now)
             self._due = self._retry_at = now + RETRY_SECONDS
             self._observer(store_events.StoreTrouble("leases", kind_of(error), str(error)))
             self._on_trouble()
             return False
-        if self._failing_since is not None:
-            lasted = self._clock.monotonic() - self._failing_since
+        lasted = self._spells.works(self._clock.monotonic())
+        if lasted is not None:
             told, seconds = "leases are renewed again, after %.1f s", round(lasted, 3)
             say(logger, "StoreTrouble", told, lasted, level=logging.INFO, part="leases", duration_s=seconds)
         self._failing_since = None
         self._retry_at = 0.0
         return True
+
+    def _tell_trouble(self, error: StoreError, now: float) -> None:
+        begin = self._spells.fails(now)
+        told = "leases can't be renewed (%s); trying again every %g s"
+        if begin is Begin.NEW:
+            say(logger, "StoreTrouble", told, error, RETRY_SECONDS, part="leases", kind=kind_of(error))
+        elif begin is Begin.RESTLESS:
+            told += "; this comes and goes: told next when it is over for %g s"
+            say(logger, "StoreTrouble", told, error, RETRY_SECONDS, CALM_SECONDS, part="leases", kind=kind_of(error))
 
     def _whole_round(self) -> None:
         server_ms = self._sync_clock()

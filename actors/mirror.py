@@ -17,6 +17,7 @@ from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, NO_FAILPOINTS, 
 from stepwell.actors.kit.ref import AnyRef
 from stepwell.actors.messages import Answered, Drop, LetterAnswered, RowRead, Written
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreObserver, StoreTrouble
+from stepwell.core.spells import CALM_SECONDS, Begin, Spells
 from stepwell.metrics.saying import Kind, say
 from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import UNREACHABLE, Committed, Fenced, Refused, Reply
@@ -75,7 +76,8 @@ class Mirror:
         self._fenced: dict[int, list[FencedOrder]] = {}
         self._fence_lock = threading.Lock()
         self._troubles = 0
-        self._trouble_since = 0.0
+        self._spells = Spells()
+        self._telling = False  # a trouble was told, and its end was not
         self.busy = False
 
     def send(self, ref: AnyRef | None, request: Asked) -> None:
@@ -114,6 +116,8 @@ class Mirror:
         """Send one batch; wait at most `wait` seconds for something to send."""
         batch = self._take(wait)
         if not batch:
+            if self._telling and not self._again:
+                self._tell_end()
             return
         self.busy = True
         try:
@@ -200,13 +204,16 @@ class Mirror:
         if refused:
             self._trouble(refused, reason, StoreTrouble("mirror", kind_of_refusal(kind), reason), partly)
         elif not self._again:
-            if self._troubles:
-                lasted = self._monotonic() - self._trouble_since
-                told = "Redis acknowledges writes again, after %.1f s"
-                say(
-                    logger, "StoreTrouble", told, lasted, level=logging.INFO, part="mirror", duration_s=round(lasted, 3)
-                )
             self._troubles = 0
+            if self._telling:
+                self._tell_end()
+
+    def _tell_end(self) -> None:
+        lasted = self._spells.works(self._monotonic())
+        if lasted is not None:
+            told, seconds = "Redis acknowledges writes again, after %.1f s", round(lasted, 3)
+            say(logger, "StoreTrouble", told, lasted, level=logging.INFO, part="mirror", duration_s=seconds)
+            self._telling = False
 
     def _reach(self, failpoint: str, batch: list[Order]) -> None:
         for _, request in batch:
@@ -223,13 +230,15 @@ class Mirror:
             if isinstance(request, DeadLetter):
                 request.repeated = True
         seconds = RETRY_SECONDS[min(self._troubles, len(RETRY_SECONDS) - 1)]
-        if not self._troubles:
-            self._trouble_since = self._monotonic()
-        if self._troubles % TOLD_EACH == 0:
+        begin = self._spells.fails(self._monotonic())
+        if begin is not Begin.KNOWN or (self._troubles and self._troubles % TOLD_EACH == 0):
             told = "Redis does not acknowledge writes (%s); %d wait, nothing is lost, trying again in %.2g s"
+            if begin is Begin.RESTLESS:
+                told += f"; this comes and goes: told next when it is over for {CALM_SECONDS:g} s"
             what: Kind = "StoreTrouble" if isinstance(event, StoreTrouble) else "NotSafeYet"
             kind = event.kind if isinstance(event, StoreTrouble) else None
             say(logger, what, told, reason, len(batch), seconds, part="mirror", kind=kind, error=reason)
+        self._telling = True
         self._troubles += 1
         self._observer(event)
         if partly:

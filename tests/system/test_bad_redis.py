@@ -19,6 +19,7 @@ from system.support.programs import Program, wait
 
 from benchmarks.ports import free_port
 from stepwell import Client
+from stepwell.core.advice import NO_WORKER
 from stepwell.core.attention import Notice, notices
 from stepwell.core.errors import StoreError, StoreUnfit, StoreUnreachable
 from stepwell.store.check import ServerFacts, check_server, require_fit
@@ -157,7 +158,8 @@ def test_a_replica_that_lost_its_primary(servers: Servers) -> None:
 
 def test_a_full_server_works_again_when_it_has_memory(servers: Servers) -> None:
     url = servers.start("full", "--maxmemory-policy", "noeviction")
-    with connect(url) as client:
+    with connect(url) as client, Client(url) as caller:
+        assert caller.why_idle() == NO_WORKER
         for number in range(20):
             client.set(f"filler{number}", b"x" * 100_000)
         client.config_set("maxmemory", "2mb")  # less than is used by far: what it frees by and by makes no room
@@ -167,6 +169,7 @@ def test_a_full_server_works_again_when_it_has_memory(servers: Servers) -> None:
             script(keys=["more"])
         assert "is full" in str(explain(in_script.value, url))
         assert any("Redis is full" in notice.text for notice in glance(url))
+        assert caller.why_idle().startswith("no worker can be seen, as Redis is full (")
         client.config_set("maxmemory", "100mb")
     assert checked(url).maxmemory == 100 << 20
 

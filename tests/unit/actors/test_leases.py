@@ -8,6 +8,7 @@ from unit.actors.lease_stage import PARTITIONS, Stage, run_until, waits
 from stepwell.actors.leases import MARGIN_SECONDS, RENEW_SECONDS, RETRY_SECONDS
 from stepwell.actors.messages import PartitionLost
 from stepwell.actors.store_events import Fenced, PartitionGained, PartitionGone
+from stepwell.core.spells import CALM_SECONDS
 from stepwell.store.leases import TTL_MS
 
 
@@ -77,6 +78,24 @@ def test_a_renewal_that_fails_is_tried_again_soon(stage: Stage) -> None:
     stage.clock.advance(RETRY_SECONDS)
     stage.leases.run_once()
     assert stage.acts_until(0) > until
+
+
+def test_a_server_that_refuses_every_other_round_is_told_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "stepwell.leases")
+    stage.leases.round()
+    caplog.clear()
+    for _ in range(100):
+        for stage.store.down in (True, False):
+            stage.clock.advance(RENEW_SECONDS)
+            stage.leases.round()
+    stage.clock.advance(CALM_SECONDS)
+    stage.leases.round()
+    told = [(line.levelname, line.getMessage()) for line in caplog.records]
+    assert [level for level, _ in told] == ["WARNING", "INFO", "WARNING", "INFO"]
+    assert told[0][1].endswith("trying again every 0.5 s")
+    assert told[1][1] == "leases are renewed again, after 3.0 s"
+    assert told[2][1].endswith("this comes and goes: told next when it is over for 30 s")
+    assert told[3][1] == "leases are renewed again, after 597.0 s"
 
 
 def test_a_lost_partition_is_dropped_told_and_asked_for_again(stage: Stage) -> None:

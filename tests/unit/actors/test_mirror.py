@@ -13,6 +13,7 @@ from stepwell.actors.failpoints import AFTER_REPLY, BEFORE_SEND, FailAt, Failpoi
 from stepwell.actors.messages import Drop, RowRead, Written
 from stepwell.actors.mirror import Mirror
 from stepwell.actors.store_events import BatchWritten, NotSafeYet, StoreEvent, StoreTrouble
+from stepwell.core.spells import CALM_SECONDS
 from stepwell.store.link import LinkDown, NotDurable
 from stepwell.store.replies import Committed, Fenced, Loaded, Refused, Reply
 from stepwell.store.requests import Commit, DeadLetter, Load, Revive
@@ -122,6 +123,27 @@ def test_a_batch_whose_fate_is_unknown_is_sent_again_first_and_in_order(stage: S
     assert names(stage.server.batches) == [["a", "b"], ["a", "b", "c"], ["a", "b", "c"]]
     assert len(stage.box.told) == 3
     assert [event.reason for event in stage.events if isinstance(event, StoreTrouble)] == ["broke", "broke"]
+
+
+def test_a_server_that_refuses_every_other_batch_is_told_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "stepwell.mirror")
+    for number in range(100):
+        stage.server.answers = [lambda request: Refused("command not allowed", "OOM")]
+        stage.send(commit(str(number)))
+        stage.rounds()
+        stage.now += 1
+        stage.rounds()
+        stage.now += 1
+    assert len(stage.box.told) == 100, "each was written in the end"
+    stage.rounds()
+    assert [line.levelname for line in caplog.records] == ["WARNING", "INFO", "WARNING"]
+    stage.now += CALM_SECONDS
+    for _ in range(2):
+        stage.rounds()  # there is nothing to send, and the end is told all the same, once
+    told = [line.getMessage() for line in caplog.records]
+    assert told[1] == "Redis acknowledges writes again, after 1.0 s"
+    assert told[2].endswith("; this comes and goes: told next when it is over for 30 s")
+    assert told[3:] == ["Redis acknowledges writes again, after 199.0 s"]
 
 
 def test_pauses_grow_while_the_trouble_lasts_and_begin_anew_after_it(stage: Stage) -> None:
