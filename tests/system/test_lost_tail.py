@@ -21,7 +21,8 @@ from stepwell import Client
 from stepwell.core.errors import StoreError, UnknownExecution
 
 LOST_SECONDS = 1.0
-LOST_BYTES_MIN = 1000
+COMMITTED = b"}:seq\r\n"  # each commit counts in its partition
+TICKING = 4  # executions that commit all the while, whatever holds up those who start others
 SAMPLE_SECONDS = 0.02
 TOLD_BEFORE, TOLD_AFTER = 60, 20
 
@@ -49,16 +50,16 @@ class Growth:
         """For how long it has been watched."""
         return self._sizes[-1][0] - self._sizes[0][0] if self._sizes else 0.0
 
-    def cut(self, seconds: float, least: int) -> None:
-        """Cut off what was written in the last seconds, and at least so many bytes. The server must be dead.
+    def cut(self, seconds: float) -> None:
+        """Cut off what was written in the last seconds, and at least one commit. The server must be dead.
 
         Where nobody looked for a while, what was written then stays: workers need not remember more than that.
         """
         self._over.set()
         self._thread.join()
         last = self._sizes[-1][0]
-        kept = self._file().stat().st_size - least
-        os.truncate(self._file(), min(kept, *(size for at, size in self._sizes if at >= last - seconds)))
+        last_commit = self._file().read_bytes().rindex(COMMITTED)
+        os.truncate(self._file(), min(last_commit, *(size for at, size in self._sizes if at >= last - seconds)))
 
 
 class Load:
@@ -116,16 +117,19 @@ def test_what_the_server_lost_is_brought_back_by_the_workers_that_live(
     worker = served.worker("--shards", shards).ready()
     growth = Growth(tmp_path / "server")
     loads = [Load(served.client, prefix) for prefix in ("a", "b", "c")]
+    ticking = [f"t-{number}" for number in range(TICKING)]
     with served.client() as client:
         for number in range(10):
             client.start("sleeper", {}, f"early-{number}")
+        for each in ticking:
+            client.start("ticking", {"gate": "end"}, each)
         served.eventually(lambda: growth.seconds > 2 * LOST_SECONDS, "there is a second to lose")
         served.eventually(lambda: all(len(load.told) > TOLD_BEFORE for load in loads), "there is something to lose")
         client.start("sleeper", {}, "late")
         served.eventually(lambda: client.describe("late")["status"] == "waiting", "it sleeps")
         told = [dict(load.told) for load in loads]
         server.kill()
-        growth.cut(LOST_SECONDS, LOST_BYTES_MIN)
+        growth.cut(LOST_SECONDS)
         server.start()
         served.eventually(
             lambda: all(len(load.told) > len(seen) + TOLD_AFTER for load, seen in zip(loads, told, strict=True)),
@@ -135,6 +139,8 @@ def test_what_the_server_lost_is_brought_back_by_the_workers_that_live(
             load.end()
         served.eventually(lambda: worker.metric("stepwell_tails_lost_total") > 0, "it was noticed")
         served.eventually(lambda: worker.metric("stepwell_healed_executions_total") > 0, "it was mended")
+        served.open("end")
+        ticks = sum(client.result(each, timeout=HANG_SECONDS) for each in ticking)
         started = [each for load in loads for each in load.started]
         for each in started:
             served.eventually(lambda each=each: seen_of(client, each) == ("completed", 3), f"{each} is what it was")
@@ -147,7 +153,7 @@ def test_what_the_server_lost_is_brought_back_by_the_workers_that_live(
         keys.setdefault((run.execution, run.path), set()).add(run.key)
         runs[run.execution, run.path] = runs.get((run.execution, run.path), 0) + 1
     assert {len(each) for each in keys.values()} == {1}
-    assert len(runs) == 3 * len(started)
+    assert len(runs) == 3 * len(started) + ticks
     assert {each for each, count in runs.items() if count > 1} == set(), "a recorded step has run again"
     assert worker.process.poll() is None
     assert "Traceback" not in served.said

@@ -46,6 +46,7 @@ class Server:
             "dir": self._folder,
             "save": "",
             **KEEPS_ALL_WHEN_KILLED,
+            "auto-aof-rewrite-percentage": 0,  # one file, however much a quick machine writes
             "enable-debug-command": "no",
         }
         if self._password:
