@@ -24,9 +24,11 @@ from stepwell.store.connect import connect
 PASSWORD = "s3cret-pw"
 PARTITIONS = 64
 RESETS = 20
-# A server that loads answers after each 1,024 commands.
-LOADED_KEYS = 100_000
+# A server that loads answers after each 1,024 commands; all of them take longer than a test may.
+LOADED_KEYS = 600_000
 LOAD_MICROSECONDS = 600
+LOADED_AT_ONCE = 10_000
+LOAD = "for number = ARGV[1], ARGV[2] do redis.call('SET', 'ballast:' .. number, 'x') end"
 
 
 @pytest.fixture
@@ -70,6 +72,14 @@ def loading(server: Server) -> bool:
             return True
         except redis.RedisError:
             return False
+
+
+def busy(admin: redis.Redis) -> bool:
+    """Whether a script keeps the server from answering anything else."""
+    try:
+        return not admin.ping()
+    except redis.ResponseError as error:
+        return str(error).startswith("BUSY")
 
 
 def in_trouble(worker: WorkerProcess, more_than: float = 0.0) -> bool:
@@ -210,10 +220,8 @@ def test_a_server_that_can_not_save_holds_everything_up_and_costs_no_attempt(
 def test_a_server_that_is_still_loading_its_data_is_waited_for(
     served: Stage, server: Server, admin: redis.Redis
 ) -> None:
-    with admin.pipeline(transaction=False) as pipe:
-        for number in range(LOADED_KEYS):
-            pipe.set(f"ballast:{number}", "x")
-        pipe.execute()
+    for first in range(0, LOADED_KEYS, LOADED_AT_ONCE):
+        admin.eval(LOAD, 0, first, first + LOADED_AT_ONCE - 1)
     worker = served.worker().ready()
     with served.client() as client:
         ids = hold_some(served, client, "go")
@@ -283,8 +291,11 @@ def test_a_server_that_a_script_keeps_busy_holds_everything_up_and_costs_no_atte
 
         thread = threading.Thread(target=keep_busy, daemon=True)
         thread.start()
+        served.eventually(lambda: busy(admin), "the server is busy")
+        before = worker.metric("stepwell_redis_errors_total")
         served.open("go")
-        served.eventually(lambda: in_trouble(worker, 3), "the worker notices")
+        served.eventually(lambda: in_trouble(worker, before + 3), "the worker notices")
+        assert busy(admin), "it was busy all the while"
         admin.script_kill()
         thread.join(HANG_SECONDS)
         end_well(served, client, worker, ids)
