@@ -44,9 +44,10 @@ def test_a_namespace_is_told_with_what_is_in_it(store):
 def test_living_workers_are_told_with_version_and_durability(store):
     open_namespace(store.client, "t", 4, new_secret=lambda: b"s" * 32)
     now = int(server_ms(store))
+    later = now + 3_600_000  # they live for longer than a test takes
     for name, beat in {
-        "a/0": {"at": now, "version": "0.1", "durability": "aof", "format": 2, "left_alone": 3},
-        "b/0": {"at": now},
+        "a/0": {"at": later, "version": "0.1", "durability": "aof", "format": 2, "left_alone": 3},
+        "b/0": {"at": later},
         "dead/0": {"at": now - 60_000, "version": "0.0"},
     }.items():
         store.workers.beat(name, json.dumps(beat).encode())

@@ -189,7 +189,8 @@ def check_spread(observed: Observed, instrument: i.Instrument, unknown: int = 0)
     name, prometheus = instrument.full_name, observed.prometheus
     assert prometheus.value(f"sum({name}_count)") == len(values) + unknown
     total = prometheus.value(f"sum({name}_sum)")
-    assert total == pytest.approx(sum(values), abs=1e-6) if not unknown else total >= sum(values)
+    # They may all have been 0, on a quick machine; and who adds up in another order gets another last digit.
+    assert total == pytest.approx(sum(values), abs=1e-6) if not unknown else total >= sum(values) - 1e-6
     for share in (0.5, 0.9, 1.0):
         told = prometheus.value(f"histogram_quantile({share}, sum by (le) ({name}_bucket))")
         lowest = bucket_of(instrument, quantile(share, [0.0] * unknown + sorted(values)))[0]

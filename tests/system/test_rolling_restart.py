@@ -59,6 +59,7 @@ def test_a_rolling_restart_fails_nothing_and_doubles_nothing(stage: Stage) -> No
         for place in range(2):
             workers[place] = restarted(stage, workers[place])
             all_go_on(stage)
+        stage.eventually(lambda: stage.settled(4), "each of the four shards has its share of the work")
         stage.open("end")
         ticks = {f"t{number}": client.result(f"t{number}", timeout=HANG_SECONDS) for number in range(EXECUTIONS)}
         assert ticks == counted(stage), "each step ran once"
@@ -66,5 +67,4 @@ def test_a_rolling_restart_fails_nothing_and_doubles_nothing(stage: Stage) -> No
             shown = client.describe(execution)
             assert shown["status"] == "completed"
             assert all(each["interruptions"] == 0 for each in shown["steps"])
-    assert len({run.pid for run in stage.journal.runs()}) >= 4
     print(f"longest pause between two steps of an execution: {longest_pause(stage):.2f} s")

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -322,8 +323,10 @@ def test_readiness_says_which_shard_is_away(stage: Stage) -> None:
         with stage.server() as server:
             stage.eventually(lambda: shares(stage) == {0}, "the other has taken over")
             assert server.ping()
-        assert worker.metric("stepwell_shards", state="running") == 2, "a scrape does not wait for it"
+        # In whatever state: its parent kills who is silent for a minute, or who was stopped amid a turn.
+        assert worker.metric("stepwell_shards") == 2, "a scrape does not wait for it"
         stage.eventually(lambda: worker.page("readyz")[0] == 200, "it is ready without it")
     finally:
-        os.kill(worker.shards[1], signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(worker.shards[1], signal.SIGCONT)
     stage.eventually(lambda: shares(stage) == {0, 1}, "it is back")

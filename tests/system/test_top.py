@@ -120,7 +120,10 @@ def test_what_it_shows_is_what_the_rows_say(served: Stage) -> None:
         client.start("holding", {"gate": "never"}, "held")
         served.ran("held", "held")
         for number in range(6):
-            served.eventually(lambda n=number: client.describe(f"rest-{n}")["open"].get("resting"), "it backs off")
+            served.eventually(
+                lambda n=number: client.describe(f"rest-{n}")["open"].get("resting", {}).get("status") == "backoff",
+                f"rest-{number} backs off",
+            )
         numbers = itertools.count()
 
         def look() -> dict[str, Any]:
@@ -130,7 +133,7 @@ def test_what_it_shows_is_what_the_rows_say(served: Stage) -> None:
             return found if whole(found) else {}
 
         seen = served.eventually(look, "the shards have told it")
-        rows = {each["id"]: client.describe(each["id"]) for each in client.list()}
+        rows = {each["id"]: client.describe(each["id"]) for each in client.list(limit=1000)}
     statuses = Counter(row["status"] for row in rows.values())
     assert {status: told["count"] for status, told in seen["executions"].items() if told["count"]} == statuses
     waiting = {each["execution"]: each for each in seen["backoffs"]["next"]}

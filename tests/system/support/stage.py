@@ -289,10 +289,10 @@ class Stage:
             leases = {part.number: server.get(part.lease) for part in KEYS.parts}
         return {partition: lease.decode().split("|")[0] for partition, lease in leases.items() if lease}
 
-    def settled(self) -> bool:
-        """Whether two shards hold what is for each of them, so that nothing is about to move."""
+    def settled(self, shards: int = 2) -> bool:
+        """Whether so many shards hold what is for each of them, so that nothing is about to move."""
         held = self.holders()
-        return len(set(held.values())) == 2 and held == owners(KEYS.partitions, frozenset(held.values()))
+        return len(set(held.values())) == shards and held == owners(KEYS.partitions, frozenset(held.values()))
 
     def rows(self, executions: Iterable[str]) -> dict[str, dict[str, bytes]]:
         """What Redis holds of them."""
