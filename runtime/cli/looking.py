@@ -11,6 +11,7 @@ from stepwell.cli.choosing import Filter, OfStep, nothing_found
 from stepwell.cli.durations import When
 from stepwell.cli.executions import ExecutionId, read_attributes
 from stepwell.cli.session import (
+    LAST_LEAST,
     NAMESPACE,
     Data,
     Json,
@@ -25,6 +26,7 @@ from stepwell.cli.session import (
 )
 from stepwell.cli.timeline import duration, timeline, utc
 from stepwell.core.attributes import Attribute, text_of
+from stepwell.core.escapes import escaped
 from stepwell.core.status import TERMINAL
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ __all__ = ["Limit", "add_to", "listing", "show"]
 
 ERROR_WIDTH: Final = 40
 ATTRIBUTE_WIDTH: Final = 24
+ATTEMPT, STEP = 2, 3  # columns of what backs off
+STEP_LEAST: Final = 12
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Show at most so many.", min=1)]
 
 
@@ -162,7 +166,17 @@ def _backoffs(found: Page, attributes: Sequence[str], width: int) -> list[Line]:
         step = f"{each['flow']}/{backoff['path']}{f' and {others} more' if others else ''}"
         error = ": ".join(filter(None, (backoff["error_type"], backoff["error"])))
         rows.append([each["id"], due, attempt, step, *_values(each["attributes"], attributes), error])
-    return columns(rows, width)
+    return columns(_with_short_steps(rows, width), width, ("ATTEMPT", *attributes))
+
+
+def _with_short_steps(rows: list[list[str]], width: int) -> list[list[str]]:
+    """The same, with flows and paths shortened as far as it takes to fit the screen without the attempts."""
+    from stepwell.cli.tables import shortened
+
+    widths = [max(len(escaped(row[place])) for row in rows) for place in range(len(rows[0]))]
+    others = [*widths[:ATTEMPT], *widths[STEP + 1 : -1], min(widths[-1], LAST_LEAST)]
+    room = max(STEP_LEAST, width - sum(others) - 2 * len(others))
+    return [[*row[:STEP], shortened(row[STEP], room, ascii_only=False), *row[STEP + 1 :]] for row in rows]
 
 
 def _values(given: Mapping[str, Attribute], attributes: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stepwell.client.client import Client
 
 __all__ = [
+    "LAST_LEAST",
     "NAMESPACE",
     "Data",
     "Json",

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stepwell.core.escapes import code_of, escaped
 
-__all__ = ["Cell", "Column", "Rows", "fitted", "harmless", "table"]
+__all__ = ["Cell", "Column", "Rows", "fitted", "harmless", "shortened", "table"]
 
 GAP: Final = 2
 LEAST: Final = 4
@@ -65,7 +65,7 @@ def table(columns: Sequence[Column], rows: Rows, width: int, ascii_only: bool = 
         line = Text(no_wrap=True, overflow="crop")
         for (text, style), column, size in zip(row, columns, widths, strict=True):
             line.append(" " * (GAP if line.plain else 0))
-            shorter = _shortened(text, size, ascii_only) if column.place else text
+            shorter = shortened(text, size, ascii_only) if column.place else text
             line.append(fitted(shorter, size, column.right, ascii_only), style)
         line.rstrip()
         line.truncate(width)
@@ -73,7 +73,7 @@ def table(columns: Sequence[Column], rows: Rows, width: int, ascii_only: bool = 
     return lines
 
 
-def _shortened(place: str, width: int, ascii_only: bool) -> str:
+def shortened(place: str, width: int, ascii_only: bool) -> str:
     """flow/path with the middle of the flow left out; where even the path is too long, with the middle of all."""
     if cell_len(place) <= width:
         return place

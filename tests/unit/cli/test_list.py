@@ -12,6 +12,7 @@ import pytest
 from unit.cli.conftest import Run
 
 from stepwell.cli import looking
+from stepwell.cli.session import Session
 from stepwell.client import Page
 
 
@@ -74,6 +75,33 @@ def test_what_backs_off_is_listed_with_its_step_its_attempt_its_error_and_when_i
     assert client.asked[0] == asked
     answer = json.loads(run(client, *options, "--json")[1])
     assert (answer["executions"][1]["backoff"], answer["at"]) == (BACKOFF, DUE - 2_500)
+
+
+@pytest.mark.parametrize(
+    ("flow", "path", "step"),
+    [
+        ("checkout", "charge", "checkout/charge"),
+        ("monthly-settlement-of-accounts", "charge", "mont…nts/charge"),
+        ("checkout", "gather.1/reserve-at-the-warehouse", "checkou…rehouse"),
+    ],
+)
+def test_what_backs_off_fits_a_small_screen_with_generated_ids_too(
+    run: Run, monkeypatch: pytest.MonkeyPatch, flow: str, path: str, step: str
+) -> None:
+    monkeypatch.setattr(Session, "text_width", 80)
+    name = "019b3a52-8f0e-7a31-9f2b-3c1d5e7f9a0b"
+    page = [
+        {**LISTED, "id": name, "flow": flow, "attributes": {"customer": "c7"}, "backoff": {**BACKOFF, "path": path}},
+        {**LISTED, "id": name, "attributes": {}, "backoff": {**BACKOFF, "path": "pay", "due_at": DUE - 14_000}},
+    ]
+    client = FakeClient(Page(page, None, 2, DUE - 2_500))
+    lines = run(client, "--backing-off")[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    assert re.split(" {2,}", lines[0]) == ["ID", "DUE IN", "STEP", "LAST ERROR"]
+    assert re.split(" {2,}", lines[1]) == [name, "2.5 s", step, "HttpError: …"]
+    assert re.split(" {2,}", lines[2])[1:3] == ["11.5 s late", "checkout/pay"]
+    with_attributes = run(client, "--backing-off", "--attr", "customer=c7")[1].splitlines()
+    assert max(map(len, with_attributes)) <= 80
 
 
 def test_where_nothing_backs_off_it_is_said_as_it_was_asked(run: Run) -> None:
