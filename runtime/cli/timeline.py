@@ -117,7 +117,7 @@ def _head(view: Shown, now: int, width: int) -> Iterator[Line]:
     if created is not None:
         since = f"ended after {duration(ended - created)}" if ended else f"{duration(max(0, now - created))} ago"
         winding = ", being cancelled" if view.get("cancelling") and not ended else ""
-        yield [(f"created {utc(created)}, {since}{winding}, revision {view['rev']}", "dim")]
+        yield [(f"created {utc(created)}, {since}{_changed(view, now)}{winding}", "dim")]
     if view.get("attributes"):
         given = " ".join(f"{name}={text_of(value)}" for name, value in view["attributes"].items())
         yield [("found by", "dim"), (f" {cut(given, max(12, width - 9))}", "")]
@@ -125,6 +125,14 @@ def _head(view: Shown, now: int, width: int) -> Iterator[Line]:
         yield [("input   ", "dim"), (cut(compact(view["input"]), max(12, width - 8)), "")]
     if view.get("unreadable"):
         yield [("damaged ", "bad"), (str(view["unreadable"]), "")]
+
+
+def _changed(view: Shown, now: int) -> str:
+    """When anything of it was written last, while more is to come."""
+    changed = view.get("updated_at")
+    if view.get("ended_at") or changed is None or changed <= view["created_at"]:
+        return ""
+    return f", changed {duration(max(0, now - changed))} ago"
 
 
 def _operations(view: Shown, now: int, width: int, room: int) -> Iterator[Line]:

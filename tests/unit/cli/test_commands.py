@@ -325,7 +325,7 @@ def test_a_signal_carries_its_payload(run: Run) -> None:
 
 def test_show_reckons_by_the_servers_clock(run: Run) -> None:
     shown = view(waits=[], signals=[], failures=[], created_at=1_767_323_045_000)
-    assert ", 5 s ago, " in run(FakeClient(describe=shown, now_ms=1_767_323_050_000), "show", "A1")[1]
+    assert ", 5 s ago\n" in run(FakeClient(describe=shown, now_ms=1_767_323_050_000), "show", "A1")[1]
 
 
 LISTED = {

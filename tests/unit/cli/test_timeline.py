@@ -141,7 +141,7 @@ BACKING_OFF = view(
 def test_a_step_that_backs_off_shows_its_attempts_and_what_comes_next() -> None:
     assert drawn(BACKING_OFF, 3500) == golden(f"""
         A1  flow checkout  waiting
-        created 2026-01-02T03:04:05.000Z, 3.5 s ago, revision 7
+        created 2026-01-02T03:04:05.000Z, 3.5 s ago
         input   {{"order":"A1"}}
 
         step     status     tries  0                                         5 s
@@ -176,7 +176,7 @@ def test_a_failed_execution_says_what_failed_and_what_to_do() -> None:
     )
     assert drawn(shown, 9000, width=60) == golden(f"""
         A1  flow checkout  error
-        created 2026-01-02T03:04:05.000Z, ended after 2 s, revision 7
+        created 2026-01-02T03:04:05.000Z, ended after 2 s
         input   {{"order":"A1"}}
 
         step    status  tries  0                                 2 s
@@ -257,7 +257,7 @@ def test_waits_stand_between_the_steps_and_say_what_ends_them() -> None:
     )
     assert drawn(shown, 2000, width=64) == golden(f"""
         A1  flow checkout  waiting
-        created 2026-01-02T03:04:05.000Z, 2 s ago, revision 7
+        created 2026-01-02T03:04:05.000Z, 2 s ago
         input   {{"order":"A1"}}
 
         step       status     tries  0                               2 s
@@ -367,10 +367,19 @@ def test_a_damaged_row_shows_what_can_be_read() -> None:
     assert "damaged the field meta is malformed" in text
 
 
+def test_the_head_says_when_anything_was_written_last_until_it_has_ended() -> None:
+    changed = view(updated_at=T0 + 1500)
+    assert drawn(changed, 3500).splitlines()[1] == "created 2026-01-02T03:04:05.000Z, 3.5 s ago, changed 2 s ago"
+    winding = drawn({**changed, "cancelling": True}, 1000).splitlines()[1]
+    assert winding.endswith(", 1 s ago, changed 0 ms ago, being cancelled")
+    ended = {**changed, "status": "completed", "ended_at": T0 + 1500}
+    assert drawn(ended, 3500).splitlines()[1] == "created 2026-01-02T03:04:05.000Z, ended after 1.5 s"
+
+
 def test_an_execution_that_has_not_begun_has_no_axis() -> None:
     assert drawn(view(status="queued"), 0).splitlines() == [
         "A1  flow checkout  queued",
-        "created 2026-01-02T03:04:05.000Z, 0 ms ago, revision 7",
+        "created 2026-01-02T03:04:05.000Z, 0 ms ago",
         'input   {"order":"A1"}',
     ]
 
