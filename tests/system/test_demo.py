@@ -31,6 +31,17 @@ async def careless(what, order, receiver):
 demo._tell = careless
 order_flow = demo.order_flow
 """
+# Steps that never end, so that the demo is there still whenever it is looked at.
+ENDLESS = """
+import asyncio
+import stepwell.demo.flows as demo
+
+async def endless(what, order, receiver):
+    await asyncio.Event().wait()
+
+demo._tell = endless
+order_flow = demo.order_flow
+"""
 RUN_PLAN = "import sys; from stepwell.demo.command import Plan, run; sys.exit(run(Plan({})))"
 
 
@@ -69,6 +80,16 @@ def place(tmp_path: Path) -> Place:
 
 def demo(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "stepwell.demo", *arguments]
+
+
+def start_endless(processes: Any, place: Place) -> subprocess.Popen[str]:
+    """A demo that starts its orders and never gets any further."""
+    modules = place.directory.parent
+    (modules / "endless_flows.py").write_text(ENDLESS)
+    path = os.pathsep.join([str(modules), *filter(None, [os.environ.get("PYTHONPATH")])])
+    plan = RUN_PLAN.format("module='endless_flows'")
+    run: subprocess.Popen[str] = processes.python(plan, env=place.environment(PYTHONPATH=path))
+    return run
 
 
 def broken(output: str) -> list[str]:
@@ -130,7 +151,7 @@ def test_a_worker_that_can_not_start_is_named_with_its_last_words(processes: Any
 def test_an_interrupted_demo_cleans_up(processes: Any, place: Place, number: signal.Signals) -> None:
     # Whoever runs the tests may have them ignore it, as `nohup` does; their processes would, too.
     before = signal.signal(number, signal.default_int_handler)
-    run = processes.start(demo(), env=place.environment())
+    run = start_endless(processes, place)
     signal.signal(number, before)
     wait_for_line(run, "orders started")
     assert len(place.processes()) >= 4  # the demo, the receiver, the worker and the server
@@ -145,8 +166,9 @@ def test_an_interrupted_demo_cleans_up(processes: Any, place: Place, number: sig
 def test_no_process_outlives_a_demo_that_is_killed(
     processes: Any, place: Place, eventually: Callable[..., Any]
 ) -> None:
-    run = processes.start(demo(), env=place.environment())
+    run = start_endless(processes, place)
     wait_for_line(run, "orders started")
+    assert len(place.processes()) >= 4
     run.kill()
     run.wait()
     eventually(lambda: not place.processes(), "the end of every process of the demo")
