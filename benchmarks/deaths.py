@@ -21,10 +21,11 @@ from benchmarks.flows import JOURNAL
 from benchmarks.load import Load
 from benchmarks.stage import count
 from stepwell.core.names import check_execution_id
+from stepwell.core.ownership import owners
 from stepwell.store.connect import connect
 from stepwell.store.embedded import EmbeddedServer
 from stepwell.store.keys import Keys
-from stepwell.store.leases import LeaseStore, parse_lease
+from stepwell.store.leases import LeaseHolder, LeaseStore, parse_lease
 from stepwell.store.scripts import Scripts
 
 __all__ = ["Journal", "Line", "Scene", "WorkerProcess", "Workers"]
@@ -170,14 +171,26 @@ class Scene:
 
     def owners(self) -> dict[int, int]:
         """The process that owns each partition."""
+        return {each: int(holder.host_info.split(",")[2]) for each, holder in self._holders().items()}
+
+    def settled(self) -> bool:
+        """Whether two shards hold what is for each of them, so that nothing is about to move."""
+        held = {each: holder.owner for each, holder in self._holders().items()}
+        members = frozenset(held.values())
+        return len(members) == 2 and held == owners(self.keys.partitions, members)
+
+    def _holders(self) -> dict[int, LeaseHolder]:
         held = self._leases.read(range(self.keys.partitions))
-        holders = {partition: parse_lease(value) for partition, value in held.items()}
-        return {each: int(holder.host_info.split(",")[2]) for each, holder in holders.items() if holder is not None}
+        return {each: holder for each, value in held.items() if (holder := parse_lease(value)) is not None}
 
     def pid_of_executions(self) -> dict[str, int]:
         """The process that each started execution belongs to now."""
         owners = self.owners()
         return {each: owners.get(self.keys.partition_of(each), 0) for each in self._started}
+
+    def first_owner(self) -> int:
+        """The process that the first started execution belongs to: of any other one there may be none that are its."""
+        return self.owners()[self.keys.partition_of(self._started[0])]
 
     def __enter__(self) -> Self:
         return self

@@ -96,22 +96,22 @@ def _one_of_two_shards(flows: int) -> _Death:
     """Half of the executions run on each of two shards, one second a step; one shard is killed."""
     with Scene() as scene:
         scene.workers.start(shards=2, max_running=2 * flows)
-        _wait(lambda: len(set(scene.owners().values())) == 2, "both shards own partitions")
+        _wait(scene.settled, "both shards own what is for them")
         scene.start("many_naps", flows, step_seconds=1.0)
         _wait(lambda: scene.journal.executions() == flows, "all executions run")
-        victim = min(scene.owners().values())
+        victim = scene.first_owner()
         return _Death(_kill_and_watch(scene, victim, lambda: os.kill(victim, signal.SIGKILL)))
 
 
 def _one_of_two_workers(flows: int) -> tuple[_Death, dict[str, str]]:
     """All processes of a worker stop, as with their machine, and nobody says so: their leases have to lapse."""
     with Scene() as scene:
-        doomed = scene.workers.start(shards=1)
-        scene.workers.start(shards=1)
-        _wait(lambda: len(set(scene.owners().values())) == 2, "both workers own partitions")
+        workers = [scene.workers.start(shards=1) for _ in range(2)]
+        _wait(scene.settled, "both workers own what is for them")
         scene.start("many_naps", flows, step_seconds=0.5)
         _wait(lambda: scene.journal.executions() == flows, "all executions run")
-        (victim,) = doomed.shards()
+        victim = scene.first_owner()
+        [doomed] = [worker for worker in workers if victim in worker.shards()]
         facts = server_facts(scene.redis) | {"durability": "relaxed"}
         return _Death(_kill_and_watch(scene, victim, doomed.freeze)), facts
 

@@ -132,10 +132,11 @@ def _restart(stage: Stage, count: int, first_nap: float, spread: float) -> tuple
 
 
 def _all_wait(stage: Stage, count: int) -> int:
-    """Wait until so many wait; the most resident memory of the shard meanwhile."""
+    """Wait until so many wait, or have waited: naps may end before the last one begins. The most resident memory of
+    the shard meanwhile."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     peak = 0
-    while (waiting := stage.count("waiting")) < count:
+    while (waiting := stage.count("waiting") + stage.count("completed")) < count:
         if time.monotonic() > deadline:
             raise TimeoutError(f"only {waiting} of {count} executions wait after {PATIENCE_SECONDS:g} s")
         peak = max(peak, stage.host.rss_bytes())

@@ -46,7 +46,7 @@ ATTEMPTS = {
 }
 BASE_SECONDS = {"shaky": 0.05, "gather.1/shaky": 0.05, "gather.2/shaky_sync": 0.6, "doomed": 0.05}
 SLEEP_SECONDS = 0.6
-CLOCKS_SECONDS = 0.1
+CLOCKS_SECONDS = 0.3
 """By so much two workers may differ in what they take for the server's time: each asks once, on a busy machine."""
 
 
