@@ -16,14 +16,29 @@ from system.support.written import written
 from stepwell.store.check import check_server
 from stepwell.store.guarantees import Facts, undone
 
-# A disk that hangs for who waits for it: of a server that is the thread that writes out, not the one that answers.
+# A disk that hangs for who waits for it: of a server that is the thread that writes out, not the one that answers. From
+# then on its clock stands still, so that the two seconds for which writes are held back never end.
 SLOW_DISK = """
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
-static int slow(void) { while (syscall(SYS_gettid) != getpid()) pause(); return 0; }
+static volatile int hangs;
+static int slow(void) {
+    if (syscall(SYS_gettid) == getpid()) return 0;
+    hangs = 1;
+    close(creat("hangs", 0600));
+    for (;;) pause();
+}
 int fsync(int fd) { return slow(); }
 int fdatasync(int fd) { return slow(); }
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    static struct timeval last;
+    if (!hangs) syscall(SYS_gettimeofday, &last, 0);
+    *now = last;
+    return 0;
+}
 """
 
 
@@ -61,7 +76,7 @@ def test_what_a_server_with_a_slow_disk_loses_when_it_is_killed_is_what_we_tell(
     with server.admin() as admin:
         admin.set("first", 1)
         if not kept:
-            eventually(lambda: admin.info("persistence")["aof_pending_bio_fsync"], "an fsync goes on")
+            eventually((tmp_path / "server" / "hangs").exists, "an fsync hangs")
         [sentence] = [each for each in undone(Facts(check_server(admin))) if each.startswith("kill -9")]
         assert told in sentence
         assert ("or up to two seconds" in sentence) is not kept
