@@ -65,7 +65,7 @@ def test_a_step_that_waits_for_a_thread_never_begins_once_it_is_wound_up(
         client.start(name, execution_id="second")
         eventually(lambda: "charge" in str(client.describe("second")["steps"]), "charge is declared")
         if name == "pays":
-            assert client.cancel("second").applied
+            assert client.cancel("second", timeout=HANG_SECONDS).applied
         eventually(lambda: client.describe("second")["status"] == status, f"the execution is {status}")
         scene.gate.set()
         client.result("first", timeout=HANG_SECONDS)

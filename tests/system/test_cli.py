@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from system.support.processes import HANG_SECONDS
 from system.support.programs import Program, wait
+from system.support.stage import NEVER_ENDING
 
 from stepwell import Client
 from stepwell.core.errors import ExecutionFailed
@@ -435,7 +436,7 @@ def test_without_a_worker_a_start_is_queued_and_kept(alone: Shell) -> None:
 def test_a_stopped_worker_lets_running_steps_finish(
     alone: Shell, eventually: Callable[..., Any], number: signal.Signals
 ) -> None:
-    process = alone.worker()
+    process = alone.worker("--grace", NEVER_ENDING)
     alone.ok("start", "holding", "--input", '{"mark": "running"}', "--id", "D1")
     mark = alone.folder / "running"
     eventually(mark.exists, "the step runs")
@@ -462,7 +463,7 @@ def test_the_grace_time_ends_a_drain_and_bills_nothing(alone: Shell, eventually:
 
 
 def test_a_second_signal_stops_at_once(alone: Shell, eventually: Callable[..., Any]) -> None:
-    process = alone.worker()
+    process = alone.worker("--grace", NEVER_ENDING)
     alone.ok("start", "holding", "--input", '{"mark": "running"}', "--id", "D3")
     eventually((alone.folder / "running").exists, "the step runs")
     process.send_signal(signal.SIGTERM)
