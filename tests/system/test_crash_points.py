@@ -138,13 +138,20 @@ def run_undisturbed(stage: Stage) -> Reference:
     counts = json.loads(worker.out)
     assert seen["result"] == RESULT
     assert {step["path"]: len(step["attempts"]) for step in seen["steps"]} == ATTEMPTS
-    # The creation is the client's; every other revision is one commit that the worker sent once.
-    assert counts[BEFORE_SEND] == counts[AFTER_REPLY] == nth(seen["rev"]) - 1
+    # The creation is the client's; every other revision is one commit that the worker was answered.
+    commits = counts[AFTER_REPLY]
+    assert commits == nth(seen["rev"]) - 1
+    assert counts[BEFORE_SEND] == commits or sent_again(worker)
     retries = sum(ATTEMPTS.values()) - len(ATTEMPTS)
-    assert counts[BEFORE_SEND] == 1 + sum(ATTEMPTS.values()) + retries + 2  # begin, ends, due times; sleep, signal
+    assert commits == 1 + sum(ATTEMPTS.values()) + retries + 2  # begin, ends, due times; sleep, signal
     stage.journal.file.unlink()
     trip.client.close()
-    return Reference(counts[BEFORE_SEND], {step["path"]: step["key"] for step in seen["steps"]})
+    return Reference(commits, {step["path"]: step["key"] for step in seen["steps"]})
+
+
+def sent_again(worker: WorkerProcess) -> bool:
+    """Whether it sent a commit more than once: a busy machine's server may answer later than a worker waits."""
+    return "Redis does not acknowledge writes" in worker.err
 
 
 def nth(rev: int) -> int:
@@ -159,9 +166,11 @@ def run_killed(stage: Stage, reference: Reference, point: str, number: int) -> s
     trip = Trip(own, name)
     try:
         trip.client.start("journey", {"word": "hello"}, ID)
-        trip.until_dead(trip.worker(point, number))
+        killed = trip.worker(point, number)
+        trip.until_dead(killed)
         recorded, before = trip.client.describe(ID), own.journal.runs()
-        assert nth(recorded["rev"]) == (number if point == BEFORE_SEND else number + 1)
+        rev, sent = nth(recorded["rev"]), number if point == BEFORE_SEND else number + 1
+        assert rev == sent or (rev < sent and sent_again(killed))
         successor = trip.worker()
         ended = trip.until_ended(successor)
         successor.kill()

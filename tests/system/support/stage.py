@@ -318,5 +318,6 @@ class Stage:
 
     @property
     def said(self) -> str:
-        """All that its workers have said."""
-        return "".join(path.read_text() for path in sorted(self._folder.glob("*-[0-9]*")))
+        """All that its workers have said, and those of stages beside it."""
+        files = [path for kind in ("out", "err") for path in self._folder.rglob(f"{kind}-[0-9]*")]
+        return "".join(path.read_text(errors="replace") for path in sorted(files))
