@@ -145,13 +145,11 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
             prometheus.wait_for_scrape()
             before = at_first(prometheus)
             load.begin()
-            for level, value in AMID.items():
-                prometheus.wait_until(level, value)
+            prometheus.wait_until_all(AMID)
             began_s = time.time()
             amid, amid_s = shown(prometheus), (began_s, time.time())
             load.end()
-            for level in LEVELS:
-                prometheus.wait_until(level, 0)
+            prometheus.wait_until_all(dict.fromkeys(LEVELS, 0))
             prometheus.wait_for_scrape()
             after = shown(prometheus)
             # Later it would be over, or nobody's fault: counts of the last minutes are what alerts look at.

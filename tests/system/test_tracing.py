@@ -23,6 +23,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with Collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")  # who is answered late would send them once more
         monkeypatch.setenv("STEPWELL_TEST_SHOP", collector.url + "/pay")
         yield collector
 

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,15 @@ class Prometheus:
     def wait_until(self, promql: str, value: float) -> None:
         """Until a query that has one answer has this one, as levels that are counted every few seconds will."""
         self._eventually(lambda: self.query(promql).get(frozenset()) == value, f"{promql} is {value:g}")
+
+    def wait_until_all(self, values: Mapping[str, float]) -> None:
+        """Until queries that have one answer each have these, all at one look: one alone may be right by chance, as two
+        shards count at different times."""
+
+        def shown() -> dict[str, float | None]:
+            return {promql: self.query(promql).get(frozenset()) for promql in values}
+
+        self._eventually(lambda: shown() == values, f"these are so: {values}")
 
     # Answers.
 
