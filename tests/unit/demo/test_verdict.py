@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stepwell.demo.evidence import Evidence, OrderSeen, StepSeen
+from stepwell.demo.evidence import Evidence, Kill, OrderSeen, StepSeen
 from stepwell.demo.ledger import Effect, Request
 from stepwell.demo.verdict import last_line, running_at, verify
 
@@ -211,6 +211,20 @@ def test_each_kind_of_violation_is_named(kind: str, good: Evidence) -> None:
 def test_an_attempt_cut_short_by_a_kill_is_no_delay(good: Evidence) -> None:
     at_once = with_request(good, LAST, "ship", 1, arrived=101.001, ended=101.002)
     assert verify(at_once) == []
+
+
+def test_a_worker_and_its_successor_may_differ_a_little_in_what_time_it_is(good: Evidence) -> None:
+    asked = with_request(good, LAST, "charge", 0, asked=1.0)  # it is answered at 0.05
+    killed = replace(asked, kills=[*good.kills, Kill(sent=0.06, gone=0.1)])
+
+    def early(arrived: float) -> list[str]:
+        problems = verify(with_request(killed, LAST, "charge", 1, arrived=arrived))
+        return [problem for problem in problems if problem.startswith(f"charge of {LAST}")]
+
+    assert early(arrived=0.81) == []
+    assert early(arrived=0.79) == [
+        f"charge of {LAST}: attempt 2 came 0.740 s after attempt 1, under the floor of 1 s",
+    ]
 
 
 def test_interruptions_before_a_retry_explain_requests_too(good: Evidence) -> None:
