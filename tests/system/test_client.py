@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from system.support.processes import kill
 from system.support.written import written
 
 from stepwell.client import AsyncClient, Client
@@ -23,7 +22,7 @@ print(client.start("checkout", {"n": 1}, "e1"))
 
 
 def kill_server(data_dir: Path) -> None:
-    os.kill(json.loads((data_dir / "server.json").read_text())["pid"], signal.SIGKILL)
+    kill(json.loads((data_dir / "server.json").read_text())["pid"])
 
 
 def test_a_client_whose_embedded_server_died_starts_it_again_with_its_data(

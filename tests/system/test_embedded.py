@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import redis
+from system.support.processes import ends, kill, lives
 from system.support.written import written
 
 from stepwell.core.errors import StoreUnfit, StoreUnreachable
@@ -86,16 +87,6 @@ def user(processes: Any, data: Path) -> Callable[[], User]:
     return lambda: User(processes.start([sys.executable, "-c", USER, data, "1"], stdin=subprocess.PIPE))
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except ProcessLookupError:
-        return False
-    except FileNotFoundError:  # it has ended just now, or there is no /proc
-        return not Path("/proc/self/stat").exists()
-
-
 def servers(data: Path) -> int:
     """How many processes were ever started on this data: each says so once in the log."""
     return (data / "server.log").read_text().count("Ready to accept connections")
@@ -112,9 +103,9 @@ def test_two_commands_that_start_at_once_share_one_server(
     assert servers(data) == 1
     leaver, last = (first, second) if round_number % 2 else (second, first)
     assert leaver.leave() is False
-    assert alive(*pids)
+    assert lives(*pids)
     assert last.leave() is True
-    assert not alive(*pids)
+    ends(*pids)
 
 
 def test_many_that_come_and_go_at_once_always_find_a_working_server(processes: Any, data: Path) -> None:
@@ -132,7 +123,7 @@ def test_the_last_user_stops_the_server_and_the_data_survive(user: Callable[[], 
     pid = only.server()
     socket = Path(json.loads((data / "server.json").read_text())["socket"])
     assert only.leave() is True
-    assert not alive(pid)
+    ends(pid)
     assert not socket.parent.exists()
     assert not (data / "server.json").exists()
     with EmbeddedServer.use(data) as server, connect(server.url) as client:
@@ -146,7 +137,7 @@ def test_a_killed_server_is_started_again_with_its_data_at_the_same_address(
         client.set("kept", "yes")
         before, pid = server.url, client.info("server")["process_id"]
         eventually(lambda: written(client), WRITTEN)
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
         assert server.revive() == before
         assert client.get("kept") == b"yes"
         assert client.info("server")["process_id"] != pid
@@ -159,7 +150,7 @@ def test_the_next_user_starts_a_killed_server_again(
     pid = first.server()
     with connect(first.url) as client:
         eventually(lambda: written(client), WRITTEN)
-    os.kill(pid, signal.SIGKILL)
+    kill(pid)
     second = user()
     assert second.server() != pid
     with connect(second.url) as client:
@@ -173,11 +164,11 @@ def test_a_killed_user_leaves_a_server_that_the_next_one_adopts_and_stops(user: 
     pid = first.server()
     os.killpg(first.process.pid, signal.SIGKILL)
     first.process.wait()
-    assert alive(pid)
+    assert lives(pid)
     second = user()
     assert second.server() == pid
     assert second.leave() is True
-    assert not alive(pid)
+    ends(pid)
 
 
 def test_the_server_is_durable_private_and_fit(data: Path) -> None:
@@ -232,7 +223,7 @@ def test_leaving_stops_the_own_server_even_if_the_directory_was_removed_and_made
         assert second.url != first.url
         assert first.leave() is True
         assert client.ping()
-    assert not alive(pid)
+    ends(pid)
 
 
 def test_a_removed_lock_file_does_not_let_a_second_server_open_the_data(data: Path) -> None:

@@ -37,6 +37,17 @@ def lives(pid: int) -> bool:
     return bool(shown.strip()) and not shown.strip().startswith("Z")
 
 
+def ends(pid: int) -> None:
+    """Wait until a process does nothing any more: its locks and sockets are free a little earlier."""
+    eventually(lambda: not lives(pid), f"process {pid} has ended")
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, and wait until that has been done."""
+    os.kill(pid, signal.SIGKILL)
+    ends(pid)
+
+
 class Processes:
     """Starts processes in groups of their own; none outlives its test."""
 
