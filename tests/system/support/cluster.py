@@ -11,6 +11,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
+from system.support.processes import HANG_SECONDS
 from system.support.programs import KEEPS_ALL_WHEN_KILLED, Program, wait
 
 from benchmarks.ports import free_port
@@ -21,6 +22,7 @@ from stepwell.store.slots import SLOTS, slot_of
 
 # A busy machine answers late: no node takes another for dead, or itself for cut off, unless a test means it.
 PATIENCE_MS = 30_000
+MOVE_MS = int(HANG_SECONDS * 1000)
 
 
 def binary() -> Path:
@@ -65,7 +67,13 @@ class Node:
 
     def admin(self) -> redis.Redis:
         """A client of this node alone."""
-        return redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), password=self._settings.get("requirepass"))
+        return redis.Redis(
+            port=self.port,
+            retry=Retry(NoBackoff(), 0),
+            password=self._settings.get("requirepass"),
+            socket_timeout=HANG_SECONDS,
+            socket_connect_timeout=HANG_SECONDS,
+        )
 
     def signal(self, number: signal.Signals) -> None:
         """Send its process a signal."""
@@ -158,7 +166,7 @@ class Cluster:
             there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", from_id)
             here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", to_id)
             while keys := here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, chunk):
-                here.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 10_000, "KEYS", *keys)
+                here.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, MOVE_MS, "KEYS", *keys)
             for each in (there, here):
                 each.execute_command("CLUSTER", "SETSLOT", slot, "NODE", to_id)
         # A next move before all have heard of this one could leave nodes that point at each other for ever.
