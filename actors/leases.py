@@ -108,6 +108,7 @@ class Leases:
         self._unreleased: list[Grant] = []  # given up here, but Redis has not said so yet
         self._given_up: dict[int, int] = {}  # the epoch of the last grant of a partition that was
         self._hands_over = True
+        self._holds_on = False
         self._hand_over_from = 0.0
         self._missed = False
         self._untaken = ""
@@ -191,6 +192,12 @@ class Leases:
     def look(self) -> None:
         """See who is there, and take or give what follows from that."""
         self._guarded(self._look)
+
+    def hold_on(self) -> None:
+        """Hand nothing over any more: what is about to be cut off would look quiet, and it is for `release` to say what
+        is. From any thread."""
+        with self._lock:
+            self._holds_on = True
 
     def release(self, unquiet: Collection[int] = ()) -> None:
         """Give everything back, remembering that nothing was interrupted. A round that is still under way on another
@@ -393,7 +400,7 @@ class Leases:
 
     def _hand_over(self, now: float) -> float:
         """Begin what is due, serve on what was not quiet in time; when there is something to do next."""
-        if self._released or not self._hands_over or now < self._hand_over_from:
+        if self._released or self._holds_on or not self._hands_over or now < self._hand_over_from:
             return math.inf
         held = [grant.partition for grant in self._holdings.grants() if grant.clean or self._may_pass_on(grant)]
         moves = self._handovers.plan(self._membership.unwanted(held), now, patient=self._membership.leaving)
@@ -430,13 +437,15 @@ class Leases:
         given: list[int] = []
         while self._quiet:
             partition, turn = self._quiet.popleft()
-            grant = self._holdings.grant(partition)
-            if grant is not None and self._turns.get(partition) == turn:
+            with self._lock:
+                grant = None if self._holds_on else self._holdings.grant(partition)
+                if grant is None or self._turns.get(partition) != turn:
+                    continue
                 self._given_up[partition] = grant.epoch
                 self._unreleased.append(grant)
                 self._let_go(partition)
-                self._observer(store_events.PartitionGone(partition, "handed over"))
-                given.append(partition)
+            self._observer(store_events.PartitionGone(partition, "handed over"))
+            given.append(partition)
         if given:
             _tell_of("PartitionGone", "handed over", given, reason="handed over")
         if self._unreleased:

@@ -362,7 +362,10 @@ class RunningShard:
     def stop(self) -> None:
         """End all threads and give the partitions back, whatever has failed before: nothing counts as interrupted. But
         for those of which bodies still run without a drain that told of it: their leases stay."""
-        unquiet = set() if self._all_told else self.runner.cut_off()
+        unquiet: set[int] = set()
+        if not self._all_told:
+            self._leases.hold_on()
+            unquiet = self.runner.cut_off()
         try:
             self._end_threads()
         finally:

@@ -283,7 +283,10 @@ class World(Looks):
 
 
 class SimShard:
-    """One life of a shard, without a thread. `paused`: parts that get no turn (`mirror`, `reader`, `leases`)."""
+    """One life of a shard, without a thread. `paused`: parts that get no turn (`mirror`, `reader`, `leases`).
+    `in_order`: it has left, and all that it cut short was told."""
+
+    in_order = False
 
     def __init__(
         self,
@@ -462,6 +465,7 @@ class SimShard:
         self.scheduler.run_until_idle()
         self.scheduler.stop()
         self.leases.release()
+        self.in_order = True
         self.world.shards.remove(self)
         self.world.dead.append(self)
 
@@ -470,6 +474,7 @@ class SimShard:
         self.drain()
         while self.scheduler.run_until_idle() or self._mirror_round():
             pass
+        self.leases.hold_on()
         unquiet = self.runner.cut_off()
         self.scheduler.stop()
         self.leases.release(unquiet)
@@ -499,7 +504,8 @@ class SimShard:
         renews = self.world.renew_seconds < LONG_RENEW_SECONDS or self.world.weather.down or self.leases._suspects
         if renews and "leases" not in self.paused:
             dues.append(self.leases.next_at)
-        if self.ingress is not None and "ingress" not in self.paused and self._entered():
+        takes_in = self.ingress is not None and not self._draining and "ingress" not in self.paused
+        if self.ingress is not None and takes_in and self._entered():
             dues.append(max(self.ingress.next_at, self._ingress_until))
         if self.holdings.partitions() and self._reader_until > self.clock.monotonic():
             dues.append(self._reader_until)

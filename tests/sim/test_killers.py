@@ -396,3 +396,28 @@ def test_what_runs_as_a_part_of_its_shard_fails_is_interrupted_and_runs_nowhere_
     assert (of_step["status"], of_step["interruptions"], of_step["drains"]) == ("completed", 1, 0)
     [of_step] = world.show("done")["steps"]
     assert (of_step["status"], of_step["interruptions"]) == ("completed", 0)
+
+
+@pytest.mark.pain(35)
+def test_what_has_ended_after_it_was_cut_off_is_not_handed_over_as_if_nothing_had_run(make_world: MakeWorld) -> None:
+    world = make_world(innocent, partitions=8)
+    world.share()
+    world.parents = True
+    first, second = world.shard(shard_id="a/0"), world.shard(shard_id="b/0")
+    world.run(lambda: second.holdings.partitions())
+    world.run_for(1.0)
+    owned = set(first.holdings.partitions())
+    name = next(f"i{n}" for n in range(99) if world.keys.partition_of(f"i{n}") in owned)
+    world.start(innocent, name, seconds=0.1)
+    world.run(lambda: world.ledger.of(name))
+    first.leave()
+    first.drain()
+    first.leases.hold_on()
+    assert first.runner.cut_off() == {world.keys.partition_of(name)}
+    world.run_for(3.0)  # its threads end one after the other
+    assert world.ledger.of(name)[0].ended_ms is not None
+    first.scheduler.stop()
+    first.leases.release({world.keys.partition_of(name)})
+    world.crash(first)
+    world.run(lambda: world.ended(name))
+    assert interruptions(world, name) == [1]

@@ -245,6 +245,7 @@ def test_what_runs_at_the_end_is_free_for_others_at_once_only_where_it_was_told(
     shard.stop()
     over.set()
     told = end == "a drain"
+    assert shard._leases._holds_on == (not told), "nothing is handed over once it is cut off"
     assert stage.held == (0 if told else 1)
     assert stage.client.exists(stage.keys.parts[0].lease) == (not told)
     assert box.empty
