@@ -51,6 +51,7 @@ class Run:
     ended_ms: int | None = None
     value: bytes | None = None  # what it returned, as JSON
     error: tuple[str, str] | None = None  # type and message of what it raised
+    cut_off: bool = False  # a part of its shard has failed, and nobody waits for it
 
 
 class Ledger:
@@ -112,7 +113,6 @@ class SimRunner:
         self.lose = self._attempts.lose
         self.keep = self._attempts.keep
         self.cut_short = self._attempts.cut_short
-        self.cut_off = self._attempts.cut_off
         self.given_up = 0
         self._heap: list[tuple[float, int, Attempt]] = []
         self._number = 0
@@ -154,6 +154,25 @@ class SimRunner:
             return False
         self._move(heapq.heappop(self._heap)[2])
         return True
+
+    def cut_off(self) -> set[int]:
+        for attempt in self._attempts.under_way():
+            run = attempt.body.run if isinstance(attempt.body, Body) else None
+            if run is not None:
+                run.cut_off = True
+        return self._attempts.cut_off()
+
+    def stop(self) -> None:
+        """Cancel what runs, as the end of the step loop does; what does not heed that gets no turn any more."""
+        for attempt in self._attempts.under_way():
+            body = attempt.body
+            if isinstance(body, Body) and body.run is not None and body.code is not None:
+                try:
+                    body.context.run(body.code.throw, asyncio.CancelledError())
+                except BaseException:
+                    body.run.ended_ms = self._clock.now_ms()
+                    self._attempts.finish(attempt, None)
+        self._heap.clear()
 
     def drop_all(self) -> None:
         """Close what is left of the bodies at the end of a test."""

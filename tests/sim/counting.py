@@ -196,7 +196,7 @@ class Counting:
     @staticmethod
     def _died(shard: SimShard) -> bool:
         """And has not left."""
-        return not shard.scheduler._ended
+        return not shard.in_order
 
     def _may_be_untold(self, commit: Commit) -> bool:
         """Its teller is dead, or has lost the partition before it heard that the commit was done, or somebody else had

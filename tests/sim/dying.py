@@ -15,6 +15,14 @@ class ShardDied(BaseException):
     """The simulated process is gone: whoever runs the world throws the shard away."""
 
 
+class PartFailed(Exception):
+    """A part of a shard fails by a bug, which is there on purpose."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(f"the {part} has a bug, on purpose")
+        self.part = part
+
+
 class SimBox(BlackBox):
     """A black box in memory. At the end of a turn it asks whether the process has `died` in it."""
 

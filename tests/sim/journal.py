@@ -9,7 +9,7 @@ from typing import Literal
 
 import redis
 from redis.exceptions import RedisError
-from sim.dying import ShardDied
+from sim.dying import PartFailed, ShardDied
 
 from stepwell.store.keys import Keys
 from stepwell.store.link import Link, LinkDown
@@ -110,7 +110,7 @@ class Journal(SimLink):
         live = [request for request, verdict in zip(requests, verdicts, strict=True) if verdict in (None, "lost")]
         try:
             answers = iter(super().execute(live))
-        except (LinkDown, ShardDied):
+        except (LinkDown, ShardDied, PartFailed):
             self.sent += [self._unheard(request, raw) for request, raw in zip_longest(live, self.answered)]
             raise
         lost = "lost" in verdicts

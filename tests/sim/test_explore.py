@@ -12,7 +12,7 @@ import pytest
 from sim.explore import schedule
 from sim.explore.acts import ACTS
 from sim.explore.run import Exploration, carry_out
-from sim.explore.schedule import CALM_ACTS, FAULTS, LOSSES, SHARING_ACTS, USER_ACTS, draw
+from sim.explore.schedule import BUGS, CALM_ACTS, FAULTS, LOSSES, SHARING_ACTS, USER_ACTS, draw
 from sim.explore.shrink import shrink
 
 # Shards come and go in these, and nothing breaks.
@@ -64,7 +64,7 @@ def test_a_schedule_without_some_beats_leaves_the_others_as_they_are() -> None:
 
 
 def test_every_act_is_drawn_and_done() -> None:
-    known = {"mark", *USER_ACTS, *CALM_ACTS, *SHARING_ACTS, *FAULTS, *LOSSES}
+    known = {"mark", *USER_ACTS, *CALM_ACTS, *SHARING_ACTS, *FAULTS, *LOSSES, *BUGS}
     assert known == set(ACTS)
     drawn = Counter(beat.act for seed in range(300) for beat in draw(seed).beats)
     assert set(drawn) == known

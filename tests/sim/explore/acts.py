@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sim.bodies import body_of
+from sim.explore.failing import PARTS
 from sim.explore.promises import NONSENSE
 from sim.explore.schedule import USER_ACTS
 from sim.explore.world import LINKS, ExploredShard
@@ -169,13 +170,27 @@ def slow_part(run: Exploration) -> str:
     shard = _some_shard(run)
     if shard is None:
         return ""
-    if shard.paused:
-        shard.paused.clear()
+    if shard.paused != shard.failing.parts:
+        shard.paused = set(shard.failing.parts)
         return f"all threads of {shard!r} get their turns again"
     part = run.chance.choice(["mirror", "mirror", "reader", "leases", "ingress"])
     shard.paused.add(part)
     run.entries_may_lie = run.executions_may_lie = True  # what waits in a thread that hangs looks as if nobody had it
     return f"the {part} thread of {shard!r} gets no turns"
+
+
+def part_fails(run: Exploration) -> str:
+    """By a bug, in or after one of its next turns or exchanges: then the process ends, as soon as it can."""
+    sound = [shard for shard in run.shards() if not shard.failing.parts]
+    if not sound:
+        return ""
+    chance = run.chance
+    shard, part, after = chance.choice(sound), chance.choice(PARTS), chance.choice([0, 0, 0, 1, 4])
+    late, amid = chance.random() < 0.5, chance.random() < 0.7
+    if not shard.bug.plant(part, after, late, amid):
+        return ""
+    when = f"{'after' if late else 'before'} what it does next but {after}{' while steps run' if amid else ''}"
+    return f"the {part} of {shard!r} will fail {when}"
 
 
 # Connections.
@@ -369,6 +384,7 @@ ACTS: Final[dict[str, Act]] = {
     "zombie": zombie,
     "slow": slow,
     "slow part": slow_part,
+    "part fails": part_fails,
     "cut": _break("cut", "the connection breaks before it is used"),
     "lost reply": _break("lost", "a reply is lost"),
     "torn": _break("torn", "the connection breaks in the middle of a batch"),

@@ -25,7 +25,9 @@ class Interruptions:
         raw = self._world.peek.field(run.execution_id, "p:" + run.path)
         if raw is None:
             return  # another promise is broken, and told by who watches that
-        times = records.decode_open(raw).interruptions
+        op = records.decode_open(raw)
+        # Where a part fails while its shard drains, what it cuts short may have been told before.
+        times = op.interruptions + op.drains
         before = self._latest.get(key)
         if before is not None and before[0].attempt == run.attempt and self._was_cut_short(before[0]):
             assert times > before[1], (
@@ -35,6 +37,7 @@ class Interruptions:
         self._latest[key] = (run, times)
 
     def _was_cut_short(self, run: Run) -> bool:
-        """Whether its shard crashed in it. One that has drained has stopped its actors, and bills nobody."""
-        crashed = {shard.name for shard in self._world.dead if not shard.scheduler._ended}
-        return run.ended_ms is None and run.shard in crashed
+        """Whether its shard crashed in it, or left it to itself when a part of it had failed, however it ended then.
+        One that has drained bills nobody."""
+        crashed = {shard.name for shard in self._world.dead if not shard.in_order}
+        return run.cut_off or (run.ended_ms is None and run.shard in crashed)

@@ -108,7 +108,7 @@ class Exploration:
 
     def staying(self) -> list[ExploredShard]:
         """Those that are not on their way out."""
-        return [shard for shard in self.shards() if shard not in self.leaving]
+        return [shard for shard in self.shards() if shard not in self.leaving and not shard.failing.parts]
 
     def forgot(self) -> None:
         """The server has forgotten something."""
@@ -184,6 +184,9 @@ class Exploration:
                 if shard not in self.world.frozen:
                     self.leaving.remove(shard)
                 continue
+            if shard.failing.parts:
+                self.leaving.remove(shard)
+                continue
             impatient = not self.schedule.setting.gentle and self.chance.random() < 0.02
             if (shard.holdings.partitions() and not impatient) or not shard.mirror.idle:
                 continue
@@ -194,6 +197,7 @@ class Exploration:
                 shard.drain()
                 self.faults["grace over"] += 1
             self.leaving.remove(shard)
+            shard.bug.mend()
             self.world.doomed = False
             shard.cut_short()
             self.promises.after_turn()
@@ -211,15 +215,15 @@ class Exploration:
         for frozen in list(world.frozen):
             world.thaw(frozen)
         for shard in self.shards():
-            shard.slow.clear()
-            shard.paused.clear()
+            shard.hasten()
+            shard.bug.mend()
             shard.judge(lambda _request: None)
         for patience in PATIENCE:
             if not self.staying() and (joined := acts.join(self)):
                 self.say(joined)
             world.run_for(patience)
             self._end_of_drains()
-            waiting = self.verbs.mend(self.chance)
+            waiting = self.verbs.mend(self.chance) or any(shard.failing.parts for shard in self.shards())
             if not waiting and not world.peek.addressed() and not world.client.xlen(world.keys.ingress):
                 return
         left = [(name, world.show(name)["open"]) for name in self.verbs.unended()]

@@ -43,6 +43,7 @@ FAULTS: Final = {
     "foreign": 1,
 }
 LOSSES: Final = {"lost second": 3, "failover": 8}
+BUGS: Final = ("part fails",)
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,18 @@ def draw(seed: int) -> Schedule:
     drawn = chance.choices(names, list(weights.values()), k=chance.choice(BEATS))
     beats = [Beat(0, "start", chance.choice([0, 4, 16]))]
     beats += [Beat(number, act, chance.choice([0, 1, 2, 4, 8, 16])) for number, act in enumerate(drawn, 1)]
-    return Schedule(seed, setting, tuple(beats))
+    return Schedule(seed, setting, tuple(beats if gentle else _with_bugs(seed, beats)))
+
+
+def _with_bugs(seed: int, beats: list[Beat]) -> list[Beat]:
+    """In every fourth schedule parts of shards fail. What is drawn for that leaves all other beats as they would be."""
+    chance = random.Random(f"bugs {seed}")
+    if chance.random() < 0.75:
+        return beats
+    for number in range(len(beats), len(beats) + chance.choice([1, 2, 3, 4])):
+        beat = Beat(number, chance.choice(BUGS), chance.choice([0, 1, 2, 4, 8, 16]))
+        beats.insert(chance.randint(1, len(beats)), beat)
+    return beats
 
 
 def _weights(chance: random.Random, setting: Setting) -> dict[str, float]:

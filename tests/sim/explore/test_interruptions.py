@@ -19,7 +19,7 @@ class Stand:
     def __init__(self) -> None:
         self.times = 0
         self.ledger = Ledger()
-        shard = SimpleNamespace(name="inc1", scheduler=SimpleNamespace(_ended=False))
+        shard = SimpleNamespace(name="inc1", in_order=False)
         self.world: Any = SimpleNamespace(ledger=self.ledger, dead=[shard], peek=SimpleNamespace(field=self._field))
         self.watcher = Interruptions(self.world)
 
@@ -46,7 +46,7 @@ def test_counted_ended_and_forgotten_attempts_may_and_those_of_a_drain() -> None
     ended.runs(shard="inc1", ended=5)
     counted.times = 1
     forgotten.watcher.forget()
-    drained.world.dead[0].scheduler._ended = True
+    drained.world.dead[0].in_order = True
     for stand in (counted, ended, forgotten, drained):
         stand.runs()
     next_one.runs(attempt=2)

@@ -12,13 +12,16 @@ from typing import Any
 
 from fakeredis._socket import FakeSocket
 from sim.ahead import sees_at
+from sim.dying import PartFailed
 from sim.entries import command_entry
+from sim.explore.failing import PART_OF_LINK, Bug, Failing
 from sim.explore.peek import Peek, Row
 from sim.explore.schedule import Setting
 from sim.harness import ShardDied, SimShard, World
 from sim.journal import Fate, Journal, SimLink, Weather
 
 from stepwell.actors.kit.clock import SystemClock, VirtualClock
+from stepwell.actors.kit.scheduler import ActorCrashed
 from stepwell.core.attributes import Attributes
 from stepwell.flow.definitions import FlowLike
 from stepwell.store.inbox import InboxStore
@@ -86,6 +89,14 @@ class DirectLink(SimLink):
     """A link that hands its commands to the fake server without packing and parsing them."""
 
     _socket: FakeSocket | None = None
+    bug: Bug | None = None  # of the shard whose link it is
+
+    def _round_trip(self, commands: Sequence[Command]) -> list[object]:
+        carry = super()._round_trip
+        if self.bug is None or not commands or commands[0][0] == "SCRIPT":  # that is but a part of an exchange
+            return carry(commands)
+        self.answered = []
+        return self.bug.passes(PART_OF_LINK[self._name], lambda: carry(commands))
 
     def _carry(self, commands: Sequence[Command]) -> list[object]:
         socket = self._socket
@@ -129,16 +140,20 @@ class Drift:
 
 
 class ExploredShard(SimShard):
-    """A shard in an explored world. `slow`: names of actors that get no turn."""
+    """A shard in an explored world. `slow`: names of actors that get no turn. `leaves`: it hands over all it has."""
 
     def __init__(self, world: ExploredWorld, number: int, drift: Drift | None = None, **options: Any) -> None:
-        self._explored = world
+        self.explored = world
         self._drift = drift
+        self.bug = Bug(self)
+        self.failing = Failing(self)
+        self.leaves = False
         clock = None if drift is None else SystemClock(drift.monotonic, lambda: time.time() + drift.ahead)
         super().__init__(world, number, clock=clock, **options)
         self.scheduler._random = world.chance
         client = world.connect()
         self.journal = DirectJournal(client, world.keys, world.scripts, world.weather, world.sent)
+        self.journal.bug = self.bug
         self.mirror._link = self.journal
         self.slow: set[str] = set()
 
@@ -151,12 +166,24 @@ class ExploredShard(SimShard):
         return bool(self.slow or self.paused)
 
     def _sim_link(self, name: str) -> SimLink:
-        world = self._explored
-        return DirectLink(world.wire, world.keys, world.scripts, world.weather, name)
+        world = self.explored
+        link = DirectLink(world.wire, world.keys, world.scripts, world.weather, name)
+        link.bug = self.bug
+        return link
 
     def next_due(self) -> float | None:
-        due = super().next_due()
+        dues = [due for due in (super().next_due(), self.failing.at) if due is not None]
+        due = min(dues, default=None)
         return due if due is None or self._drift is None else self._drift.world(due)
+
+    def leave(self) -> None:
+        self.leaves = True
+        super().leave()
+
+    def hasten(self) -> None:
+        """All of it that has not failed gets its turns again."""
+        self.slow.clear()
+        self.paused = set(self.failing.parts)
 
     @property
     def sweep_due(self) -> float:
@@ -168,6 +195,10 @@ class ExploredShard(SimShard):
         parts = [self._turn, self.runner.step, self._mirror_round, self._lease_round, self._read_round]
         if self.ingress is not None:
             parts.append(self._ingress_round)
+        if self.bug.part:
+            parts.append(self.bug.strikes)
+        if self.failing.parts:
+            parts.append(self.failing.go_on)
         chance.shuffle(parts)
         return any(part() for part in parts)
 
@@ -175,32 +206,36 @@ class ExploredShard(SimShard):
         runnable = self.scheduler._runnable
         held = [cell for cell in runnable if cell.name in self.slow]
         if not held:
-            return self.scheduler.step() > 0
+            return self._step()
         rest = [cell for cell in runnable if cell.name not in self.slow]
         runnable.clear()
         runnable.extend(rest)
         try:
-            return self.scheduler.step() > 0
+            return self._step()
         finally:
-            runnable.extend(held)
+            if "scheduler" not in self.failing.parts:
+                runnable.extend(held)
+
+    def _step(self) -> bool:
+        return self.bug.passes("scheduler", self.scheduler.step) > 0
 
     def _entered(self) -> int:
-        return self._explored.peek.entered()
+        return self.explored.peek.entered()
 
     def _next_look(self) -> float | None:
-        peek = self._explored.peek
+        peek = self.explored.peek
         dues = [peek.due_after(partition, until) for partition, until in self.reader._known_until.items()]
         return sees_at(self, min(dues)) if dues and min(dues) < math.inf else None
 
     def _ingress_round(self) -> bool:
-        weather = self._explored.weather
+        weather = self.explored.weather
         if not (self._entered() or weather.down or "ingress" in weather.threatens):
             return False
         return super()._ingress_round()
 
     def _read_round(self) -> bool:
         """Only where there is something to read, or to notice."""
-        reader, world = self.reader, self._explored
+        reader, world = self.reader, self.explored
         now = self.clock.monotonic()
         if self._draining or "reader" in self.paused or now < self._reader_until:
             return False
@@ -287,6 +322,11 @@ class ExploredWorld(World):
         except ShardDied:
             self.after_turn()  # before anybody finds it dead
             self.crash(shard)
+            worked = True
+        except (PartFailed, ActorCrashed) as error:
+            if not (isinstance(shard, ExploredShard) and shard.failing.has(error)):
+                raise
+            self.weather.tell(f"in {shard!r} {error}")
             worked = True
         if worked:
             self.after_turn()
