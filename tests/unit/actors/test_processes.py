@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from stepwell import step
 from stepwell.actors.holdings import Holdings
 from stepwell.actors.kit.clock import SystemClock
 from stepwell.actors.messages import StepDone, StepErred, StepHeld
+from stepwell.actors.processes import handle, wire
 from stepwell.actors.processes.handle import StepProcess
 from stepwell.actors.runner import StepOrder, StepRunner, processes
 from stepwell.core import redact
@@ -301,6 +303,43 @@ def test_a_child_that_keeps_the_connection_does_not_hide_a_death(stage: Stage) -
     erred = stage.outcome(isolated.leave_a_child, entered, gate, path="die")
     say(gate)
     assert erred.error.message == "step die of execution e1: its process ended with exit code 5"
+
+
+class Ended:
+    """What stands for a process that has ended."""
+
+    pid = 1 << 22  # no process has it
+    returncode = 5
+
+    def wait(self) -> int:
+        return self.returncode
+
+
+@pytest.mark.pain(36)
+def test_who_waits_for_a_dead_process_is_told_while_another_one_holds_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handle, "LAST_WORDS_SECONDS", 0.0)
+    monkeypatch.setattr(StepProcess, "_watch", lambda _process: None)
+
+    async def dies() -> str:
+        ours, held_by_another = socket.socketpair()
+        with held_by_another:
+            process = StepProcess(Ended(), *await asyncio.open_unix_connection(sock=ours))  # type: ignore[arg-type]
+            asked = asyncio.create_task(process.ask(wire.Load(1, "body", b"")))
+            await asyncio.sleep(0)
+            assert process._asked
+            process._reaped()
+            for _ in range(100):
+                await asyncio.sleep(0)
+            told = asked.done()
+            asked.cancel()
+            (gone,) = await asyncio.gather(asked, return_exceptions=True)
+            process._writer.transport.abort()
+        assert told, "it waits on"
+        return str(gone)
+
+    assert asyncio.run(dies()) == "ended with exit code 5"
 
 
 @pytest.mark.pain(36)
