@@ -176,7 +176,8 @@ def _witnessed(world: World) -> dict[tuple[str, str], Json]:
             for field, raw in request.sets:
                 if field.startswith("r:"):
                     facts[request.execution_id, field[2:]] = {**_FACT, **json.loads(raw)}
-    return facts
+    # What a retry has superseded may be replaced at any time.
+    return {step: fact for step, fact in facts.items() if not fact.get("superseded")}
 
 
 def _recorded(world: World) -> dict[tuple[str, str], int]:

@@ -36,6 +36,13 @@ class Model:
         known = self.commands.setdefault(command.command_id, command)
         known.sure = known.sure or command.sure
 
+    def entered(self, command: Command) -> None:
+        """It is an entry of the ingress, and named by that. Who had the name before is lost: the server forgot it."""
+        lost = self.commands.get(command.command_id)
+        if lost is not None:
+            self.commands[f"{command.command_id}, lost with {len(self.commands)} sent"] = lost
+        self.commands[command.command_id] = command
+
     def history(self, world: World) -> History:
         """What the world shows now."""
         known = {name: plan for name, plan in self.plans.items() if name not in self.doubtful or world.row(name)}

@@ -162,7 +162,7 @@ class Verbs:
         if self.ingress and chance.random() < 0.3 and not mine.get("misfit"):
             self._enter("start", id=name, **_input(mine))
             entry = self._enter("start", id=name, **_input(other))
-            self.model.sent(Command(f"in-{entry}", name, "start"))
+            self.model.entered(Command(f"in-{entry}", name, "start"))
             return f"{name} is started again through the ingress, also with another input"
         if chance.random() < 0.5:
             self._create(name, mine)
@@ -274,7 +274,7 @@ class Verbs:
         if self.ingress and chance is not None and chance.random() < 0.2:
             given: dict[str, Any] = {"name": name, "payload": {"n": number}} if kind == "signal" else {}
             entry = self._enter(kind, execution=execution_id, **given)
-            self.model.sent(Command(f"in-{entry}", execution_id, kind, name, number))
+            self.model.entered(Command(f"in-{entry}", execution_id, kind, name, number))
             return f"{execution_id} is sent {kind} {name} in-{entry} through the ingress"
         return self._put(Command(f"c{len(self.model.commands)}", execution_id, kind, name, number))
 
