@@ -180,10 +180,10 @@ class Promises(Audit):
         now = self._world.clock.monotonic()
         for run in self._under_way:
             key = (run.execution_id, run.path)
-            # A zombie's body may end after its successor's of the same attempt, whose end was the one that counted.
+            # A zombie's body may end after its successor's of the same attempt or a later one: that one's end counted.
             # Nor is that the end of an attempt which only leaves a body to itself.
             counts = run.ended_ms is not None and not run.cut_off
-            if counts and self._ended_at.get(key, (0, 0.0))[0] != run.attempt:
+            if counts and self._ended_at.get(key, (0, 0.0))[0] < run.attempt:
                 self._ended_at[key] = (run.attempt, now)
         self._under_way = [run for run in self._under_way if run.ended_ms is None]
 
