@@ -77,7 +77,6 @@ class Mirror:
         self._fence_lock = threading.Lock()
         self._troubles = 0
         self._spells = Spells()
-        self._telling = False  # a trouble was told, and its end was not
         self.busy = False
 
     def send(self, ref: AnyRef | None, request: Asked) -> None:
@@ -116,7 +115,7 @@ class Mirror:
         """Send one batch; wait at most `wait` seconds for something to send."""
         batch = self._take(wait)
         if not batch:
-            if self._telling and not self._again:
+            if self._spells.lasts and not self._again:
                 self._tell_end()
             return
         self.busy = True
@@ -205,7 +204,7 @@ class Mirror:
             self._trouble(refused, reason, StoreTrouble("mirror", kind_of_refusal(kind), reason), partly)
         elif not self._again:
             self._troubles = 0
-            if self._telling:
+            if self._spells.lasts:
                 self._tell_end()
 
     def _tell_end(self) -> None:
@@ -213,7 +212,6 @@ class Mirror:
         if lasted is not None:
             told, seconds = "Redis acknowledges writes again, after %.1f s", round(lasted, 3)
             say(logger, "StoreTrouble", told, lasted, level=logging.INFO, part="mirror", duration_s=seconds)
-            self._telling = False
 
     def _reach(self, failpoint: str, batch: list[Order]) -> None:
         for _, request in batch:
@@ -238,7 +236,6 @@ class Mirror:
             what: Kind = "StoreTrouble" if isinstance(event, StoreTrouble) else "NotSafeYet"
             kind = event.kind if isinstance(event, StoreTrouble) else None
             say(logger, what, told, reason, len(batch), seconds, part="mirror", kind=kind, error=reason)
-        self._telling = True
         self._troubles += 1
         self._observer(event)
         if partly:

@@ -19,9 +19,9 @@ import redis
 
 from benchmarks.flows import JOURNAL
 from benchmarks.load import Load
+from benchmarks.shares import settled
 from benchmarks.stage import count
 from stepwell.core.names import check_execution_id
-from stepwell.core.ownership import owners
 from stepwell.store.connect import connect
 from stepwell.store.embedded import EmbeddedServer
 from stepwell.store.keys import Keys
@@ -175,9 +175,7 @@ class Scene:
 
     def settled(self) -> bool:
         """Whether two shards hold what is for each of them, so that nothing is about to move."""
-        held = {each: holder.owner for each, holder in self._holders().items()}
-        members = frozenset(held.values())
-        return len(members) == 2 and held == owners(self.keys.partitions, members)
+        return settled({each: holder.owner for each, holder in self._holders().items()}, self.keys.partitions, 2)
 
     def _holders(self) -> dict[int, LeaseHolder]:
         held = self._leases.read(range(self.keys.partitions))

@@ -32,6 +32,11 @@ class Spells:
         self._good_since: float | None = None
         self._last: tuple[float, float] | None = None  # the begin and the end that were told last
 
+    @property
+    def lasts(self) -> bool:
+        """Whether its begin was told, and its end is still to be."""
+        return self._since is not None
+
     def fails(self, now: float) -> Begin:
         """It has failed."""
         self._good_since = None

@@ -80,6 +80,17 @@ def begun(world: World, execution_id: str, path: str) -> list[float]:
     return [run.at_ms / 1000 for run in world.ledger.of(execution_id) if run.path == path]
 
 
+def lose_redis_amid(world: World, bodies: list[float], seconds: float) -> None:
+    """Let `side_by_side` begin these bodies, then Redis be away for so long: meanwhile the first outcome is being
+    written down, and the others wait."""
+    world.share()
+    world.shard()
+    world.start(side_by_side, "e1", bodies=bodies)
+    world.run(lambda: len(world.ledger.runs) == len(bodies) + 1)
+    world.weather.down = True
+    world.run_for(seconds)
+
+
 @pytest.mark.pain(1)
 def test_a_backoff_ten_times_as_long_as_a_lease_has_one_attempt_for_each_due_time(make_world: MakeWorld) -> None:
     world = make_world(backs_off, partitions=8)
@@ -138,12 +149,7 @@ def test_redis_away_for_longer_than_a_lease_stops_what_would_begin_and_keeps_wha
 def test_what_ends_while_redis_is_away_ended_with_its_body(make_world: MakeWorld, seconds: int) -> None:
     world = make_world(side_by_side)
     counting = Counting(world)
-    world.share()
-    world.shard()
-    world.start(side_by_side, "e1", bodies=[1.0, 2.0, 2.5])
-    world.run(lambda: len(world.ledger.runs) == 4)
-    world.weather.down = True  # the first outcome is written down for all that time, the others wait
-    world.run_for(seconds)
+    lose_redis_amid(world, [1.0, 2.0, 2.5], seconds)
     assert all(run.ended_ms is not None for run in world.ledger.runs)
     world.weather.down = False
     world.run(lambda: world.ended("e1"), limit=120)
@@ -160,12 +166,7 @@ def test_what_ends_while_redis_is_away_ended_with_its_body(make_world: MakeWorld
 def test_what_fails_while_redis_is_away_is_tried_again_as_its_row_says(make_world: MakeWorld, seconds: int) -> None:
     world = make_world(side_by_side)
     counting = Counting(world)
-    world.share()
-    world.shard()
-    world.start(side_by_side, "e1", bodies=[1.0])
-    world.run(lambda: len(world.ledger.runs) == 2)
-    world.weather.down = True
-    world.run_for(seconds)
+    lose_redis_amid(world, [1.0], seconds)
     back = world.clock.now_ms()
     world.weather.down = False
     world.run(lambda: world.ended("e1"), limit=120)

@@ -82,12 +82,12 @@ def demo(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "stepwell.demo", *arguments]
 
 
-def start_endless(processes: Any, place: Place) -> subprocess.Popen[str]:
-    """A demo that starts its orders and never gets any further."""
+def start_other(flows: str, processes: Any, place: Place) -> subprocess.Popen[str]:
+    """A demo of other flows: the source of their module."""
     modules = place.directory.parent
-    (modules / "endless_flows.py").write_text(ENDLESS)
+    (modules / "other_flows.py").write_text(flows)
     path = os.pathsep.join([str(modules), *filter(None, [os.environ.get("PYTHONPATH")])])
-    plan = RUN_PLAN.format("module='endless_flows'")
+    plan = RUN_PLAN.format("module='other_flows'")
     run: subprocess.Popen[str] = processes.python(plan, env=place.environment(PYTHONPATH=path))
     return run
 
@@ -117,10 +117,8 @@ def test_two_demos_at_once_hold_and_leave_nothing_behind(processes: Any, tmp_pat
             assert place.processes() == []
 
 
-def test_keys_that_change_with_the_attempt_are_found_out(processes: Any, place: Place, tmp_path: Path) -> None:
-    (tmp_path / "careless_flows.py").write_text(CARELESS)
-    plan = RUN_PLAN.format("module='careless_flows'")
-    run = processes.python(plan, env=place.environment(PYTHONPATH=str(tmp_path)))
+def test_keys_that_change_with_the_attempt_are_found_out(processes: Any, place: Place) -> None:
+    run = start_other(CARELESS, processes, place)
     output, errors = run.communicate()
     assert run.returncode == 1, output + errors
     assert re.search(r"BROKEN: [a-z]+ of order-[0-9]+ was sent with [2-9] different keys", output)
@@ -151,7 +149,7 @@ def test_a_worker_that_can_not_start_is_named_with_its_last_words(processes: Any
 def test_an_interrupted_demo_cleans_up(processes: Any, place: Place, number: signal.Signals) -> None:
     # Whoever runs the tests may have them ignore it, as `nohup` does; their processes would, too.
     before = signal.signal(number, signal.default_int_handler)
-    run = start_endless(processes, place)
+    run = start_other(ENDLESS, processes, place)
     signal.signal(number, before)
     wait_for_line(run, "orders started")
     assert len(place.processes()) >= 4  # the demo, the receiver, the worker and the server
@@ -166,7 +164,7 @@ def test_an_interrupted_demo_cleans_up(processes: Any, place: Place, number: sig
 def test_no_process_outlives_a_demo_that_is_killed(
     processes: Any, place: Place, eventually: Callable[..., Any]
 ) -> None:
-    run = start_endless(processes, place)
+    run = start_other(ENDLESS, processes, place)
     wait_for_line(run, "orders started")
     assert len(place.processes()) >= 4
     run.kill()

@@ -117,7 +117,7 @@ class Prometheus:
 
     def wait_until(self, promql: str, value: float) -> None:
         """Until a query that has one answer has this one, as levels that are counted every few seconds will."""
-        self._eventually(lambda: self.query(promql).get(frozenset()) == value, f"{promql} is {value:g}")
+        self.wait_until_all({promql: value})
 
     def wait_until_all(self, values: Mapping[str, float]) -> None:
         """Until queries that have one answer each have these, all at one look: one alone may be right by chance, as two

@@ -20,9 +20,9 @@ import redis
 from system.support.journal import Journal
 from system.support.processes import HANG_SECONDS, eventually, lives
 
+from benchmarks.shares import settled
 from stepwell import Client
 from stepwell.client import CommandResult
-from stepwell.core.ownership import owners
 from stepwell.store.connect import connect
 from stepwell.store.embedded import EmbeddedServer
 from stepwell.store.keys import Keys
@@ -291,8 +291,7 @@ class Stage:
 
     def settled(self, shards: int = 2) -> bool:
         """Whether so many shards hold what is for each of them, so that nothing is about to move."""
-        held = self.holders()
-        return len(set(held.values())) == shards and held == owners(KEYS.partitions, frozenset(held.values()))
+        return settled(self.holders(), KEYS.partitions, shards)
 
     def rows(self, executions: Iterable[str]) -> dict[str, dict[str, bytes]]:
         """What Redis holds of them."""
